@@ -2,12 +2,20 @@
 it, in gptq, some that are quantized, with the logits of the weights that this leaves.
 
 Needs the packages `torch`, `transformers`, `sentence-transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
+Some GGUF files are written by llama.cpp's converter, for which LLAMA_CPP names a checkout of llama.cpp.
 """
 
 import json
+import os
 import re
+import shutil
 import sys
+import tempfile
 from pathlib import Path
+
+LLAMA_CPP = os.environ.get("LLAMA_CPP")
+if LLAMA_CPP:
+    sys.path[:0] = [LLAMA_CPP, f"{LLAMA_CPP}/gguf-py"]
 
 import gguf
 import numpy as np
@@ -27,7 +35,9 @@ GPTQ_OUTPUT = OUTPUT.parent / "gptq"
 LENGTH = 40
 LONG_LENGTH = 420
 # Checkpoints of several kinds of state, and of ropes and windows that matter over many pages.
-LONG: set[str] = set()
+LONG: set[str] = {
+    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+}
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
@@ -51,6 +61,15 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_p
 TEN = {"hidden_size": 40, "intermediate_size": 24, "vocab_size": 64}
 SMALLER = {"hidden_size": 24, "intermediate_size": 24, "vocab_size": 64}
 TIED = {"tie_word_embeddings": True}
+LINEAR = "linear_attention"
+DELTA_NET = {
+    **SMALLER, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 10, "linear_num_key_heads": 2,
+    "linear_conv_kernel_dim": 4, "rope_parameters": {**THETA, "partial_rotary_factor": 0.4},
+}
+QWEN_VISION = {
+    "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 24, "patch_size": 4,
+    "num_position_embeddings": 4,
+}
 MODELS = {
     "llama_linear": ("Llama", {**SMALL, "rope_parameters": {**THETA, "rope_type": "linear", "factor": 4.0}}),
     "llama_llama3": ("Llama", {**SMALL, "rope_parameters": {
@@ -144,6 +163,36 @@ MODELS = {
         "num_hidden_layers": 3, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
         "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0, 2],
     }),
+    # Attention between delta nets.
+    "qwen3_next": ("Qwen3Next", {
+        **DELTA_NET, "num_hidden_layers": 4, "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
+        "linear_num_value_heads": 4, "linear_key_head_dim": 5, "linear_value_head_dim": 7, "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12, "vocab_size": 48,
+    }),
+    # A dense layer, which llama.cpp has no place for.
+    "qwen3_next_dense": ("Qwen3Next", {
+        **DELTA_NET, "layer_types": [LINEAR, "full_attention"], "linear_num_value_heads": 2, "linear_key_head_dim": 6,
+        "linear_value_head_dim": 6, "num_experts": 3, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
+        "shared_expert_intermediate_size": 8, "mlp_only_layers": [1], "norm_topk_prob": False, **TIED,
+    }),
+    "qwen3_5": ("Qwen3_5ForCausalLM", {
+        **DELTA_NET, "num_hidden_layers": 5, "layer_types": None, "linear_num_value_heads": 6, "linear_key_head_dim": 9,
+        "linear_value_head_dim": 6, "linear_conv_kernel_dim": 3, **TIED,
+    }),
+    "qwen3_5_vision": ("Qwen3_5ForConditionalGeneration", {
+        **DELTA_NET, "layer_types": ["full_attention", LINEAR], "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 10, "attention_bias": True, "vision_config": QWEN_VISION,
+    }),
+    "qwen3_5_moe": ("Qwen3_5MoeForCausalLM", {
+        **DELTA_NET, "num_hidden_layers": 3, "layer_types": ["full_attention", LINEAR, LINEAR],
+        "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5, "num_experts": 4,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 8, **TIED,
+    }),
+    "qwen3_5_moe_vision": ("Qwen3_5MoeForConditionalGeneration", {
+        **DELTA_NET, "num_hidden_layers": 2, "layer_types": [LINEAR, "full_attention"], "linear_num_value_heads": 4,
+        "linear_key_head_dim": 4, "linear_value_head_dim": 4, "num_experts": 3, "num_experts_per_tok": 1,
+        "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "vision_config": QWEN_VISION,
+    }),
     "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "norm_topk_prob": False}),
     "granite_moe": ("GraniteMoe", {
         "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "embedding_multiplier": 3.0,
@@ -220,6 +269,10 @@ GGUF_NAMES = {
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
     "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
+# Those whose GGUF files llama.cpp's converter writes.
+CONVERTED = {"qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision"}
+# Those whose files hold weights that predict tokens further ahead.
+PREDICTING = {"qwen3_5_vision"}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
 ENCODER_LENGTH = 150
 ENCODER_SIZES = {
@@ -292,7 +345,12 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             centered = name.endswith("bias") or type(model).__name__.startswith(("Gemma", "Nemotron"))
+            if type(model).__name__.startswith(("Qwen3Next", "Qwen3_5")):
+                centered |= name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
             noise = 0.4 * noise + (0.0 if centered else 1.0)
+            if name.endswith(".A_log"):
+                # Some heads forget within a few tokens, some hardly at all.
+                noise = 5.0 * noise - 8.0
         parameter.data.copy_(noise)
 
 
@@ -449,6 +507,31 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     writer.close()
 
 
+def add_prediction(path: Path, hidden: int) -> None:
+    """Adds what `transformers` leaves out: weights that predict tokens further ahead."""
+    head = {"mtp.fc.weight": torch.zeros(hidden, 2 * hidden), "mtp.norm.weight": torch.zeros(hidden)}
+    layer = {"mtp.layers.0.self_attn.k_proj.weight": torch.zeros(8, hidden)}
+    save_file(load_file(path) | head | layer, path, {"format": "pt"})
+
+
+def convert(folder: Path, vocab_size: int) -> None:
+    """Writes a GGUF file by llama.cpp's converter, without a tokenizer."""
+    from conversion import get_model_class
+
+    with tempfile.TemporaryDirectory() as source:
+        for file in ("config.json", "model.safetensors"):
+            shutil.copy(folder / file, source)
+        # Some families count its tokens.
+        vocab = {f"t{token}": token for token in range(vocab_size)}
+        (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
+        architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+        model_class = get_model_class(architecture)
+        model_class.set_vocab = lambda self: None
+        model_class.no_mtp = True
+        with torch.inference_mode():
+            model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf").write()
+
+
 def write(name: str, family: str, settings: dict) -> None:
     whole = "For" in family or family.endswith("Model")
     model_class = getattr(transformers, family if whole else f"{family}ForCausalLM")
@@ -473,9 +556,13 @@ def write(name: str, family: str, settings: dict) -> None:
     # Experts one by one, or all together as they are in memory.
     model.save_pretrained(folder, save_original_format="stacked" not in name)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if name in PREDICTING:
+        add_prediction(folder / "model.safetensors", config.get_text_config().hidden_size)
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    if name in CONVERTED:
+        convert(folder, config.get_text_config().vocab_size)
     print(f"{name}: logits up to {logits.abs().max():.2f}")
 
 

@@ -4,7 +4,7 @@ use graph::ops::{Embedding, Gather, RaggedPositions};
 use graph::{Graph, Value};
 use tensor::DType;
 
-use crate::layers::{self, Attention, Cached, Channel, Context, Norm, Norms, Temperature};
+use crate::layers::{self, Attention, Cached, Channel, Context, GatedDelta, Norm, Norms, Temperature};
 use crate::state::{self, LayerState};
 use crate::{Error, Rope};
 
@@ -57,6 +57,8 @@ pub struct Layer {
 pub enum Mixer {
     /// Attention over all earlier tokens, or those of a window.
     Attention(Attention),
+    /// A linear attention whose state forgets.
+    GatedDelta(GatedDelta),
 }
 
 /// How the two blocks of a layer join the residual stream.
@@ -150,9 +152,9 @@ impl Decoder {
 
     /// The attention of each layer that has it, to be changed.
     pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
-        self.layers.iter_mut().map(|layer| {
-            let Mixer::Attention(attention) = &mut layer.mixer;
-            attention
+        self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::GatedDelta(_) => None,
         })
     }
 
@@ -202,8 +204,10 @@ impl Layer {
             Norms::Post(_) => Ok(x),
         };
         let read = normalized(context, "attn_norm", x)?;
-        let Mixer::Attention(attention) = self.mixer;
-        let mixed = attention.build(context, state, &prefix, read)?;
+        let mixed = match self.mixer {
+            Mixer::Attention(attention) => attention.build(context, state, &prefix, read)?,
+            Mixer::GatedDelta(delta) => delta.build(context, state, &prefix, read)?,
+        };
         let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
         let sum = layers::add(context, x, mixed)?;
         let read = match self.norms {
@@ -223,7 +227,10 @@ impl Layer {
 
     /// The number of weights beside the channel block's.
     fn parameters(&self, hidden: usize) -> usize {
-        let Mixer::Attention(attention) = self.mixer;
-        self.norms.parameters(hidden) + attention.parameters(hidden)
+        let mixer = match self.mixer {
+            Mixer::Attention(attention) => attention.parameters(hidden),
+            Mixer::GatedDelta(delta) => delta.parameters(hidden),
+        };
+        self.norms.parameters(hidden) + mixer
     }
 }

@@ -7,7 +7,7 @@ use tensor::{DType, Shape};
 use weights::Weights;
 
 use crate::stored::{Stored, describe};
-use crate::{Config, Error};
+use crate::{Config, DeltaConfig, Error};
 
 /// The weights of a checkpoint by canonical name, to be named as the graph takes them.
 pub(crate) struct Layout<'a> {
@@ -27,17 +27,22 @@ impl<'a> Layout<'a> {
 
     /// Says that a matrix, if it is there, is stored with its axes the other way round.
     pub(crate) fn transpose(&mut self, name: &str) {
-        self.wrap(name, 2, Stored::Transposed);
+        self.wrap(name, |rank| rank == 2, Stored::Transposed);
     }
 
-    /// Says that a vector, if it is there, is stored as a matrix.
+    /// Says that a vector, if it is there, is stored with more axes.
     pub(crate) fn flatten(&mut self, name: &str) {
-        self.wrap(name, 2, Stored::Flat);
+        self.wrap(name, |rank| rank > 1, Stored::Flat);
     }
 
-    fn wrap(&mut self, name: &str, rank: usize, wrap: fn(Box<Stored>) -> Stored) {
+    /// Says that a weight below 0, if it is there, is stored as the logarithm of its size.
+    pub(crate) fn exponentiate(&mut self, name: &str) {
+        self.wrap(name, |_| true, Stored::NegativeExp);
+    }
+
+    fn wrap(&mut self, name: &str, fits: fn(usize) -> bool, wrap: fn(Box<Stored>) -> Stored) {
         let Some(stored) = self.names.get(name) else { return };
-        if describe(self.weights, stored).is_some_and(|(_, shape)| shape.rank() == rank) {
+        if describe(self.weights, stored).is_some_and(|(_, shape)| fits(shape.rank())) {
             let stored = self.names.remove(name).expect("it was there");
             self.names.insert(name.to_string(), wrap(Box::new(stored)));
         }
@@ -110,7 +115,7 @@ impl<'a> Layout<'a> {
     /// Names the queries, keys and values of matrices and biases that hold them one on the other.
     pub(crate) fn split_stacked_attention(&mut self, config: &Config) -> Result<(), Error> {
         let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        for layer in 0..config.layers {
+        for layer in (0..config.layers).filter(|&layer| !config.is_recurrent(layer)) {
             for leaf in ["weight", "bias"] {
                 let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
                 let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
@@ -133,6 +138,57 @@ impl<'a> Layout<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Names the parts of the matrices of gated delta nets that hold, for each key head, its query, its key, its values
+    /// and their gates; and of those that hold, for each key head, β and then α of its values.
+    ///
+    /// # Errors
+    /// If one of them has other rows than these.
+    pub(crate) fn split_delta_nets(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(DeltaConfig { key_heads, key_dim, value_heads, value_dim, .. }) = config.delta else {
+            return Ok(());
+        };
+        let shared = value_heads / key_heads;
+        for layer in 0..config.layers {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.weight");
+            let sizes = [key_dim, key_dim, shared * value_dim, shared * value_dim];
+            if let Some([query, key, value, gate]) =
+                self.ranges_of_heads(&name("ssm_in"), key_heads, sizes)?
+            {
+                let parts = [(name("attn_qkv"), [query, key, value].concat()), (name("attn_gate"), gate)];
+                self.take_apart(&name("ssm_in"), 0, parts)?;
+            }
+            if let Some([beta, alpha]) = self.ranges_of_heads(&name("ssm_ba"), key_heads, [shared; 2])? {
+                self.take_apart(&name("ssm_ba"), 0, [(name("ssm_beta"), beta), (name("ssm_alpha"), alpha)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranges of the rows of each part of a matrix that holds these sizes of each for every head, if it is there.
+    ///
+    /// # Errors
+    /// If it has other rows.
+    fn ranges_of_heads<const N: usize>(
+        &self,
+        name: &str,
+        heads: usize,
+        sizes: [usize; N],
+    ) -> Result<Option<[Vec<Range<usize>>; N]>, Error> {
+        let Some(found) = self.rows(name) else { return Ok(None) };
+        let of_head: usize = sizes.iter().sum();
+        // Before ranges are made of numbers that nothing confirms.
+        if found != heads * of_head {
+            let message = format!("has {found} rows, but the configuration makes it {}", heads * of_head);
+            return Err(Error::Weight { name: name.to_string(), message });
+        }
+        let mut first = 0;
+        Ok(Some(sizes.map(|size| {
+            let start = first;
+            first += size;
+            (0..heads).map(|head| head * of_head + start..head * of_head + start + size).collect()
+        })))
     }
 
     fn rows(&self, name: &str) -> Option<usize> {

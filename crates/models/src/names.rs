@@ -18,7 +18,8 @@ use weights::{Format, Weights};
 use crate::Error;
 
 /// What files call weights, and the canonical names; without wrappers and leaves. `#` stands for any number: the numbers
-/// of the left side are those of the right side, in order.
+/// of the left side are those of the right side, in order. A right side with a leaf is for names without, which are then
+/// not weights but what it says: biases.
 pub(crate) type NameTable = &'static [(&'static str, &'static str)];
 
 /// Wrappers that training code and model classes put in front, any number of them.
@@ -40,6 +41,9 @@ const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier"];
 
 /// What a layer's tensors are called: a weight and a bias, or what GPTQ and others make of a weight.
 const LEAVES: &[&str] = &["weight", "bias", "qweight", "scales", "qzeros", "g_idx"];
+
+/// Parameters that GGUF files name without a leaf.
+const WITHOUT_LEAF: &[&str] = &[".ssm_a"];
 
 /// The tensors of a checkpoint under canonical names.
 #[derive(Debug)]
@@ -82,11 +86,14 @@ impl CanonicalNames {
             return name.clone();
         }
         let (path, leaf) = apart(canonical);
-        let spelled = self
-            .tables
-            .iter()
-            .find_map(|table| table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs)));
-        match spelled {
+        let look = |path: &str| {
+            let mut rows = self.tables.iter().copied().flatten();
+            rows.find_map(|(theirs, ours)| replace(ours, path, theirs))
+        };
+        if let Some(spelled) = look(canonical) {
+            return format!("{}{spelled}", self.wrapper);
+        }
+        match look(path) {
             Some(path) if HEADS.iter().any(|head| path.starts_with(head)) => format!("{path}.{leaf}"),
             Some(path) => format!("{}{path}.{leaf}", self.wrapper),
             None => canonical.to_string(),
@@ -98,14 +105,19 @@ impl CanonicalNames {
 fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
     let (path, leaf) = apart(without_wrappers(name));
     let look = |table: &NameTable| table.iter().find_map(|(theirs, ours)| replace(theirs, path, ours));
-    Some(format!("{}.{leaf}", tables.iter().find_map(look)?))
+    let found = tables.iter().find_map(look)?;
+    Some(if found.ends_with(".bias") { found } else { format!("{found}.{leaf}") })
 }
 
 /// What files with a table call a weight.
 pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
     let (path, leaf) = apart(canonical);
     let theirs = table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs));
-    theirs.map_or_else(|| canonical.to_string(), |path| format!("{path}.{leaf}"))
+    match theirs {
+        None => canonical.to_string(),
+        Some(path) if WITHOUT_LEAF.iter().any(|parameter| path.ends_with(parameter)) => path,
+        Some(path) => format!("{path}.{leaf}"),
+    }
 }
 
 /// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight.

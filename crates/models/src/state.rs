@@ -190,6 +190,7 @@ impl Mixer {
     fn cached_heads(&self) -> Option<(usize, usize)> {
         match self {
             Mixer::Attention(attention) => Some((attention.kv_heads, attention.head_dim)),
+            Mixer::GatedDelta(_) => None,
         }
     }
 
@@ -197,6 +198,7 @@ impl Mixer {
     fn sequence_shapes(&self) -> Vec<Vec<usize>> {
         match self {
             Mixer::Attention(_) => Vec::new(),
+            Mixer::GatedDelta(delta) => delta.sequence_shapes(),
         }
     }
 }

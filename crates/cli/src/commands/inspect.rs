@@ -111,23 +111,37 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
 }
 
 fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
-    let Mixer::Attention(attention) = decoder.layers[0].mixer;
     vec![
         ("parameters", parameters(decoder)),
         ("layers", decoder.layers.len().to_string()),
         ("hidden size", decoder.hidden.to_string()),
         ("feed forward", feed_forward(decoder)),
-        (
-            "heads",
-            format!(
-                "{} query, {} key-value, {} dims each",
-                attention.heads, attention.kv_heads, attention.head_dim
-            ),
-        ),
+        ("heads", heads(decoder)),
         ("vocabulary", decoder.vocab.to_string()),
         ("context", format!("{} tokens", decoder.context_length)),
         ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
     ]
+}
+
+/// The heads of the first layer of each kind.
+fn heads(decoder: &Decoder) -> String {
+    let mut kinds: Vec<String> = Vec::new();
+    for layer in &decoder.layers {
+        let heads = match layer.mixer {
+            Mixer::Attention(attention) => format!(
+                "{} query, {} key-value, {} dims each",
+                attention.heads, attention.kv_heads, attention.head_dim
+            ),
+            Mixer::GatedDelta(delta) => format!(
+                "{} key of {} dims, {} value of {} (delta net)",
+                delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim
+            ),
+        };
+        if !kinds.contains(&heads) {
+            kinds.push(heads);
+        }
+    }
+    kinds.join("; ")
 }
 
 fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {

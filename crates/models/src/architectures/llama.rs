@@ -22,6 +22,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     gguf_quirks: |_, _| Ok(()),
     names: &[NAMES],
     gguf_names: |_| &[],
+    gguf_keys: Vec::new,
     layout: |_, _| Ok(()),
     gguf_layout: |_, _| Ok(()),
     rope: RopeStyle::HalfSplit,
@@ -100,6 +101,7 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             rope: (config.rope.dims > 0).then_some(0),
             window: None,
             softcap: config.attention_softcap,
+            gated: false,
         }),
         channel: Channel::Gated(Gated {
             width: config.feed_forward,
@@ -119,7 +121,8 @@ pub(super) fn llama_with_window(config: &Config, ropes: Vec<Rope>, weights: &dyn
 /// else those that `usual` tells by their index.
 pub(super) fn windowed(mut decoder: Decoder, config: &Config, usual: impl Fn(usize) -> bool) -> Decoder {
     let local = decoder.ropes.len().saturating_sub(1);
-    for (index, attention) in decoder.attentions_mut().enumerate() {
+    for (index, layer) in decoder.layers.iter_mut().enumerate() {
+        let Mixer::Attention(attention) = &mut layer.mixer else { continue };
         let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
         if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
             attention.window = config.window;

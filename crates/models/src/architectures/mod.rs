@@ -27,7 +27,9 @@ mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
+mod qwen3_next;
 mod roberta;
 mod seed_oss;
 mod smollm3;
@@ -35,6 +37,7 @@ mod stablelm;
 mod starcoder2;
 
 use graph::ops::{RopeStyle, Unary};
+use weights::MetaValue;
 
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::layout::Layout;
@@ -68,6 +71,8 @@ pub struct Architecture {
     /// The names in GGUF files that mean something else than with other families, for a model that has the weights of
     /// which it is told: by the names of its GGUF file as it is read, by canonical names as one is written.
     pub(crate) gguf_names: fn(&HasWeight<'_>) -> NameTable,
+    /// The keys that llama.cpp needs in the family's GGUF files, and that make no difference here.
+    pub(crate) gguf_keys: fn() -> Vec<(&'static str, MetaValue)>,
     /// Names the weights that Hugging Face files store in another layout.
     pub(crate) layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// The same for GGUF files.
@@ -97,6 +102,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen2_moe::QWEN2_MOE,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,
+    qwen3_next::QWEN3_NEXT,
+    qwen3_5::QWEN3_5,
+    qwen3_5::QWEN3_5_VISION,
+    qwen3_5::QWEN3_5_MOE,
+    qwen3_5::QWEN3_5_MOE_VISION,
     granite::GRANITE,
     granite_moe::GRANITE_MOE,
     phi::PHI,

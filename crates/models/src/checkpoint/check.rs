@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tensor::{DType, Tensor};
 
+use crate::mix::layer_of;
 use crate::stored::{Names, Stored, describe, read};
 use crate::{Config, DecoderOutput, EncoderOutput, Error, Network};
 
@@ -13,11 +14,10 @@ pub(super) fn check_weights(
     network: &Network,
     types: &Names<'_>,
 ) -> Result<HashSet<String>, Error> {
-    let first = |layer: usize| format!("blk.{layer}.attn_q.weight");
-    let layers_stored = (0..).take_while(|&layer| types.describe(&first(layer)).is_some()).count();
-    if layers_stored < config.layers {
+    let stored: HashSet<usize> = types.names.keys().filter_map(|name| layer_of(name)).collect();
+    if let Some(layer) = (0..config.layers).find(|layer| !stored.contains(layer)) {
         let message = format!("missing: the configuration says {} layers", config.layers);
-        return Err(Error::Weight { name: first(layers_stored), message });
+        return Err(Error::Weight { name: format!("blk.{layer}.attn_q.weight"), message });
     }
     if matches!(network, Network::Decoder(decoder) if decoder.tied) && config.tied == Some(false) {
         return Err(Error::Weight {
@@ -52,6 +52,11 @@ pub(super) fn check_weights(
     Ok(taken)
 }
 
+/// Whether a weight is that of a norm which may multiply by 1 more: those of results within a mixer do not.
+pub(crate) fn is_norm_of_stream(name: &str) -> bool {
+    name.ends_with("norm.weight") && !name.ends_with(".ssm_norm.weight")
+}
+
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
 pub(super) fn converted_vectors(
     types: &Names<'_>,
@@ -64,7 +69,7 @@ pub(super) fn converted_vectors(
             continue;
         }
         let Some(tensor) = read(types.reader, stored)? else { continue };
-        let centered = zero_centered_norms && name.ends_with("norm.weight");
+        let centered = zero_centered_norms && is_norm_of_stream(name);
         if !centered && tensor.as_slice::<f32>().is_some() {
             continue;
         }

@@ -20,6 +20,7 @@ use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
 use weights::{Format, Weights};
 
+pub(crate) use self::check::is_norm_of_stream;
 use self::check::{check_weights, converted_vectors};
 use self::description::{Description, Family};
 pub use self::network::Network;
@@ -230,6 +231,23 @@ impl Checkpoint {
         let places: Vec<_> = parts.iter().filter_map(|part| self.names.get(part)).map(place).collect();
         let is_transposed = places.first().is_some_and(|(is_transposed, _)| *is_transposed);
         (is_transposed, places.into_iter().flat_map(|(_, ranges)| ranges.to_vec()).collect())
+    }
+
+    /// The weights by which GGUF files hold parts of a tensor that files of this checkpoint have in another layout, and the
+    /// rows of each.
+    pub(crate) fn gguf_parts(&self, canonical: &str) -> Vec<(String, &[Range<usize>])> {
+        let Some(prefix) = canonical.strip_suffix(".ssm_in.weight") else { return Vec::new() };
+        let parts = ["attn_qkv", "attn_gate"].map(|stem| format!("{prefix}.{stem}.weight"));
+        let ranges = |name: String| match self.names.get(&name) {
+            Some(Stored::Part { ranges, .. }) => Some((name, &ranges[..])),
+            _ => None,
+        };
+        parts.into_iter().filter_map(ranges).collect()
+    }
+
+    /// Whether the files hold the logarithms of what a weight is below 0.
+    pub(crate) fn is_logarithm(&self, canonical: &str) -> bool {
+        matches!(self.names.get(canonical), Some(Stored::NegativeExp(_)))
     }
 
     /// The dtype and shape of a weight as the graph declares it; nothing is read.

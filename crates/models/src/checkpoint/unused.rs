@@ -19,7 +19,9 @@ const DERIVED: &[&str] = &[
     "_extra_state",
 ];
 /// In names of tensors of the half of a model that sees, of which we run the other one.
-const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector."];
+const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector.", "model.visual."];
+/// What names of heads that predict tokens further ahead begin with.
+const PREDICTING: &[&str] = &["mtp.", "model.mtp."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
 const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_"];
 /// Wrappers of encoders.
@@ -39,7 +41,10 @@ pub(super) fn tensors(types: &Names<'_>, taken: &HashSet<String>, network: &Netw
 
 /// Whether a tensor that is not taken is known to mean nothing here.
 fn is_idle(name: &str, network: &Network) -> bool {
+    let predicts = PREDICTING.iter().any(|start| name.starts_with(start));
     let anywhere = DERIVED.iter().chain(SEEING).any(|part| name.contains(part));
     let own = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)).unwrap_or(name);
-    anywhere || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
+    anywhere
+        || predicts
+        || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
 }

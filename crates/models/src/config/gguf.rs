@@ -22,8 +22,20 @@ impl<'a> GgufKeys<'a> {
         Ok(self.metadata.optional(&self.key(name))?)
     }
 
-    fn size(&self, name: &str) -> Result<usize, Error> {
+    /// A number that must be there.
+    ///
+    /// # Errors
+    /// If it is not, or of another kind.
+    pub(crate) fn size(&self, name: &str) -> Result<usize, Error> {
         Ok(self.metadata.usize(&self.key(name))?)
+    }
+
+    /// A list of flags, if the file has it.
+    pub(crate) fn flags(&self, name: &str) -> Option<Vec<bool>> {
+        match self.metadata.get(&self.key(name)) {
+            Some(MetaValue::Array(MetaArray::Bool(flags))) => Some(flags.clone()),
+            _ => None,
+        }
     }
 
     fn key(&self, name: &str) -> String {
@@ -82,8 +94,10 @@ impl Config {
             heads,
             kv_heads: keys.optional("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
-            feed_forward: keys.size("feed_forward_length")?,
+            feed_forward: feed_forward(keys)?,
             experts: experts(keys)?,
+            delta: None,
+            recurrent_layers: keys.flags("attention.recurrent_layers"),
             // The weights show them.
             sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
@@ -120,12 +134,20 @@ fn local_rope(keys: GgufKeys<'_>, rope: &RopeConfig) -> Result<Option<RopeConfig
 /// A flag for each layer, or every how many layers one has no window.
 fn windowed_layers(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
     let key = "attention.sliding_window_pattern";
-    if let Some(MetaValue::Array(MetaArray::Bool(windowed))) = keys.metadata.get(&keys.key(key)) {
-        return Ok(Some(windowed.clone()));
+    if let Some(windowed) = keys.flags(key) {
+        return Ok(Some(windowed));
     }
     let every = keys.optional::<usize>(key)?;
     let windowed = |index: usize, every: usize| every != 0 && !(index + 1).is_multiple_of(every);
     Ok(every.map(|every| (0..layers.min(MAX_LAYERS)).map(|index| windowed(index, every)).collect()))
+}
+
+/// The width of a dense block, or that of experts in files of models that have none.
+fn feed_forward(keys: GgufKeys<'_>) -> Result<usize, Error> {
+    match keys.optional("feed_forward_length")?.or(keys.optional("expert_feed_forward_length")?) {
+        Some(width) => Ok(width),
+        None => keys.size("feed_forward_length"),
+    }
 }
 
 /// Files of dense models may count 0 experts. Only some say the width of each, and whether shares sum to 1.
@@ -275,6 +297,27 @@ mod tests {
             (gemma2.window, gemma2.attention_softcap, gemma2.logit_softcap),
             (Some(4096), Some(50.0), Some(30.0))
         );
+    }
+
+    #[test]
+    fn delta_nets_say_their_sizes_in_words_of_state_spaces() {
+        let sizes = |family: &str, inner: u32| {
+            let keys = [("conv_kernel", 4), ("group_count", 2), ("state_size", 8), ("time_step_rank", 6)];
+            let keys = keys.map(|(key, size)| (format!("ssm.{key}"), MetaValue::from(size as u32)));
+            let mut keys: Vec<(&str, MetaValue)> =
+                keys.iter().map(|(key, size)| (&key[..], size.clone())).collect();
+            keys.push(("ssm.inner_size", inner.into()));
+            read(family, &keys)
+        };
+        let next = sizes("qwen3next", 60).unwrap();
+        let delta = next.delta.unwrap();
+        assert_eq!((delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim), (2, 8, 6, 10));
+        assert_eq!((delta.conv_width, delta.tiled), (4, false));
+        assert_eq!(next.recurrent_layers.unwrap(), [true, true, true, false, true, true]);
+        assert!(sizes("qwen35", 60).unwrap().delta.unwrap().tiled);
+        let error = sizes("qwen35moe", 61).unwrap_err().to_string();
+        assert_eq!(error, "GGUF metadata: 6 value heads of delta nets cannot share 61 dims evenly");
+        assert!(read("qwen35", &[]).is_err());
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub struct Config {
     pub feed_forward: usize,
     /// The experts in place of that block.
     pub experts: Option<ExpertConfig>,
+    /// The gated delta nets in place of attention.
+    pub delta: Option<DeltaConfig>,
+    /// Which layers keep a state per sequence in place of keys and values, if the configuration says so.
+    pub recurrent_layers: Option<Vec<bool>>,
     /// Which layers have experts, if the configuration says so.
     pub sparse_layers: Option<Vec<bool>>,
     /// The longest sequence the model was made for.
@@ -100,6 +104,23 @@ pub struct ExpertConfig {
     pub shared_width: Option<usize>,
     /// Whether the shares of a token's experts sum to 1.
     pub normalized: bool,
+}
+
+/// A gated delta net.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaConfig {
+    /// Query and key heads.
+    pub key_heads: usize,
+    /// Dims of queries and keys.
+    pub key_dim: usize,
+    /// Value heads.
+    pub value_heads: usize,
+    /// Dims of values.
+    pub value_dim: usize,
+    /// Tokens that each result of its convolution sees.
+    pub conv_width: usize,
+    /// Whether value heads that follow each other have different key heads, and not the same.
+    pub tiled: bool,
 }
 
 /// Factors that keep activations of the same size in models of all widths; 1 for most families.
@@ -198,6 +219,11 @@ impl Config {
         })
     }
 
+    /// Whether a layer keeps a state per sequence in place of keys and values, as far as the configuration says.
+    pub(crate) fn is_recurrent(&self, layer: usize) -> bool {
+        self.recurrent_layers.as_ref().is_some_and(|layers| layers[layer])
+    }
+
     /// Checks that the numbers fit each other, so that nothing built from them divides by zero or overflows.
     ///
     /// # Errors
@@ -221,7 +247,17 @@ impl Config {
                 ("feed-forward size of the shared expert", experts.shared_width.unwrap_or(1), MAX_SIZE),
             ]
         });
-        for (what, size, limit) in sizes.into_iter().chain(experts.into_iter().flatten()) {
+        let delta = self.delta.map(|delta| {
+            [
+                ("number of key heads of delta nets", delta.key_heads, MAX_HEAD),
+                ("number of value heads of delta nets", delta.value_heads, MAX_HEAD),
+                ("key size of delta nets", delta.key_dim, MAX_HEAD),
+                ("value size of delta nets", delta.value_dim, MAX_HEAD),
+                ("width of convolutions", delta.conv_width, MAX_HEAD),
+            ]
+        });
+        let parts = experts.into_iter().flatten().chain(delta.into_iter().flatten());
+        for (what, size, limit) in sizes.into_iter().chain(parts) {
             if size == 0 || size > limit {
                 return Err(self.error(format!("the {what} is {size}, expected 1 to {limit}")));
             }
@@ -230,6 +266,13 @@ impl Config {
             return Err(self.error(format!(
                 "{} heads cannot share {} key-value heads evenly",
                 self.heads, self.kv_heads
+            )));
+        }
+        if let Some(DeltaConfig { key_heads, value_heads, .. }) = self.delta
+            && !value_heads.is_multiple_of(key_heads)
+        {
+            return Err(self.error(format!(
+                "{value_heads} value heads of delta nets cannot share {key_heads} key heads evenly"
             )));
         }
         if !(self.norm_eps.is_finite() && self.norm_eps >= 0.0) {
@@ -246,6 +289,7 @@ impl Config {
             ("rotated", &self.rotated_layers),
             ("windowed", &self.windowed_layers),
             ("sparse", &self.sparse_layers),
+            ("recurrent", &self.recurrent_layers),
         ] {
             let count = listed.as_ref().map_or(self.layers, Vec::len);
             if count != self.layers {
@@ -338,6 +382,8 @@ pub(crate) mod tests {
             head_dim: 16,
             feed_forward: 96,
             experts: None,
+            delta: None,
+            recurrent_layers: None,
             sparse_layers: None,
             context_length: 128,
             norm_eps: 1e-5,

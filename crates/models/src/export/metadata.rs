@@ -5,7 +5,7 @@ use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
 use crate::{
-    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
+    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error, Mixer,
     Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling,
 };
 
@@ -26,7 +26,8 @@ pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) ->
     }
     match &checkpoint.network {
         Network::Decoder(decoder) => {
-            for (key, value) in keys(config, decoder.norm) {
+            let architecture = Architecture::from_gguf(gguf)?;
+            for (key, value) in keys(config, decoder.norm).into_iter().chain((architecture.gguf_keys)()) {
                 metadata.insert(format!("{gguf}.{key}"), value);
             }
             decoder_keys(checkpoint, config, gguf, metadata)
@@ -79,6 +80,12 @@ fn read_back(checkpoint: &Checkpoint, config: &Config, metadata: &Metadata) -> R
         }
     }
     let mut found = decoder(Architecture::from_gguf(metadata.str("general.architecture")?)?, read)?;
+    // Tensors are written in the order of such files.
+    for (found, expected) in found.layers.iter_mut().zip(&expected.layers) {
+        if let (Mixer::GatedDelta(found), Mixer::GatedDelta(expected)) = (&mut found.mixer, &expected.mixer) {
+            found.tiled = expected.tiled;
+        }
+    }
     let alike = found.ropes.len() == expected.ropes.len()
         && found.ropes.iter().zip(&expected.ropes).all(|(found, expected)| is_near(found, expected));
     found.ropes.clone_from(&expected.ropes);
@@ -124,6 +131,16 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         keys.push(("expert_feed_forward_length", size(experts.width)));
         keys.push(("expert_weights_norm", experts.normalized.into()));
         keys.extend(experts.shared_width.map(|width| ("expert_shared_feed_forward_length", size(width))));
+    }
+    if let Some(delta) = config.delta {
+        keys.push(("ssm.conv_kernel", size(delta.conv_width)));
+        keys.push(("ssm.group_count", size(delta.key_heads)));
+        keys.push(("ssm.state_size", size(delta.key_dim)));
+        keys.push(("ssm.time_step_rank", size(delta.value_heads)));
+        keys.push(("ssm.inner_size", size(delta.value_heads * delta.value_dim)));
+    }
+    if let Some(recurrent) = &config.recurrent_layers {
+        keys.push(("attention.recurrent_layers", recurrent.clone().into()));
     }
     keys.extend(config.window.map(|window| ("attention.sliding_window", size(window))));
     keys.extend(config.parallel_residual.map(|parallel| ("use_parallel_residual", parallel.into())));

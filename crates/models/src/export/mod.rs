@@ -11,6 +11,7 @@ use graph::ops::RopeStyle;
 use tensor::Tensor;
 use weights::{Format, Metadata};
 
+use crate::checkpoint::is_norm_of_stream;
 use crate::mix::order;
 use crate::names::NameTable;
 use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
@@ -107,7 +108,15 @@ impl Export {
         let mut tensors = known_tensors(checkpoint);
         tensors::stack(&mut tensors, &config);
         for tensor in &mut tensors {
-            tensor.adds_1 = norms_lack_1 && tensor.name.ends_with("norm.weight");
+            let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
+            tensor.change = change(norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)
+                .or_else(|| change(checkpoint.is_logarithm(&tensor.name), |x| -x.exp()));
+        }
+        let read = Config::from_gguf(&metadata, config.vocab)?;
+        if let (Some(delta), Some(written)) = (config.delta, read.delta)
+            && written.tiled != delta.tiled
+        {
+            tensors::tile(&mut tensors, &delta);
         }
         match styles {
             _ if config.rope.dims == 0 => {}
@@ -165,6 +174,16 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
                 rows = vec![used];
             }
             let tensor = ExportTensor::whole_float(name.clone(), tensor).made_of(vec![stored.clone()]);
+            let parts = checkpoint.gguf_parts(name);
+            for (part, rows) in &parts {
+                tensors.push(tensor.clone().named(part).with_rows(rows.to_vec()));
+            }
+            if !parts.is_empty() {
+                continue;
+            }
+            let width = checkpoint.config.delta.map(|delta| delta.conv_width);
+            let width = width.filter(|_| name.ends_with(".ssm_conv1d.weight"));
+            let tensor = width.into_iter().fold(tensor, ExportTensor::in_rows_of);
             tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });
         }
     }

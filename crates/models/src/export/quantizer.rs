@@ -61,7 +61,8 @@ impl QuantizeOptions {
 impl Importance {
     /// The importance of the columns of a tensor by its GGUF name, which may hold several weights with one input.
     pub fn of(&self, name: &str) -> Option<&[f32]> {
-        let other = name.replace("attn_qkv.weight", "attn_q.weight");
+        let other =
+            name.replace("attn_qkv.weight", "attn_q.weight").replace("ssm_ba.weight", "ssm_beta.weight");
         self.columns.get(name).or_else(|| self.columns.get(&other)).map(Vec::as_slice)
     }
 }
@@ -232,12 +233,15 @@ impl Quantizer {
         let (tensor, dtype) = (&self.export.tensors[index], self.dtypes[index]);
         let (rows, columns) = (tensor.rows(), tensor.columns());
         let importance = self.options.importance.as_ref().and_then(|importance| importance.of(&tensor.name));
+        let importance = importance.map(|importance| tensor.in_column_order(importance));
         // Experts lie one behind the other, each with the importance of its own columns.
-        let rows_each = importance.map_or(rows, |importance| rows * columns / importance.len().max(1));
+        let rows_each =
+            importance.as_ref().map_or(rows, |importance| rows * columns / importance.len().max(1));
         let pieces = bytes.par_chunks_mut(self.row_bytes(index).max(1)).enumerate();
         pieces.try_for_each(|(index, bytes)| {
             let row = start + index;
-            let importance = importance.map(|importance| &importance[row / rows_each * columns..][..columns]);
+            let importance =
+                importance.as_ref().map(|importance| &importance[row / rows_each * columns..][..columns]);
             quantize_row(&tensor.row(row), dtype, importance, bytes)
                 .map_err(|problem| row_refusal(tensor, row, &problem))
         })

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use tensor::{DType, Shape, Tensor};
 
-use crate::{Config, Error};
+use crate::{Config, DeltaConfig, Error};
 
 /// A tensor of a GGUF file, and what its rows are made of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ExportTensor {
     /// Its name in the file.
     pub(super) name: String,
@@ -20,8 +20,10 @@ pub(super) struct ExportTensor {
     parts: Vec<(Tensor, Range<usize>)>,
     /// Whether it has one axis, and each of its values is a row.
     is_vector: bool,
-    /// Whether 1 is added to each value.
-    pub(super) adds_1: bool,
+    /// What becomes of each value, if it changes.
+    pub(super) change: Option<fn(f32) -> f32>,
+    /// Which column of the checkpoint each one is, if they change places.
+    column_order: Option<Vec<usize>>,
     /// Rows of a head, and how many of them turn, if neighbouring rows are to be pairs.
     heads: Option<(usize, usize)>,
     /// Whether it is f32 if nothing else is asked for.
@@ -60,6 +62,11 @@ impl ExportTensor {
         ExportTensor { files, ..self }
     }
 
+    /// The tensor by another name.
+    pub(super) fn named(self, name: &str) -> ExportTensor {
+        ExportTensor { name: name.to_string(), ..self }
+    }
+
     /// The tensor with these rows alone, in this order.
     pub(super) fn with_rows(mut self, ranges: Vec<Range<usize>>) -> ExportTensor {
         let (matrix, _) = self.parts.remove(0);
@@ -70,6 +77,21 @@ impl ExportTensor {
             }
         }
         self
+    }
+
+    /// The tensor as a matrix of rows of so many values.
+    pub(super) fn in_rows_of(self, columns: usize) -> ExportTensor {
+        let (tensor, _) = &self.parts[0];
+        let matrix = tensor.contiguous().reshape([tensor.elements() / columns.max(1), columns]);
+        ExportTensor::whole_float(self.name, matrix).made_of(self.files)
+    }
+
+    /// Numbers of columns, such as their importance, in the order of the file.
+    pub(super) fn in_column_order(&self, of_columns: &[f32]) -> Vec<f32> {
+        match &self.column_order {
+            None => of_columns.to_vec(),
+            Some(order) => order.iter().map(|&column| of_columns[column]).collect(),
+        }
     }
 
     /// A matrix of one row as a vector.
@@ -111,8 +133,11 @@ impl ExportTensor {
     /// The bytes of the checkpoint, where the file holds them as they are.
     pub(super) fn stored(&self) -> Option<Tensor> {
         let [(tensor, rows)] = &self.parts[..] else { return None };
-        let is_plain =
-            !self.adds_1 && self.heads.is_none() && rows.len() == tensor.shape()[0] && tensor.is_contiguous();
+        let is_plain = self.change.is_none()
+            && self.column_order.is_none()
+            && self.heads.is_none()
+            && rows.len() == tensor.shape()[0]
+            && tensor.is_contiguous();
         is_plain.then(|| tensor.clone())
     }
 
@@ -128,9 +153,9 @@ impl ExportTensor {
                 found
             })
             .expect("a row of this tensor");
-        let mut values = tensor.narrow(0, start..start + 1).to_f32_vec();
-        if self.adds_1 {
-            values.iter_mut().for_each(|value| *value += 1.0);
+        let mut values = self.in_column_order(&tensor.narrow(0, start..start + 1).to_f32_vec());
+        if let Some(change) = self.change {
+            values.iter_mut().for_each(|value| *value = change(*value));
         }
         values
     }
@@ -158,6 +183,34 @@ pub(super) fn interleave(tensors: &mut [ExportTensor], config: &Config) -> Resul
         }
     }
     Ok(())
+}
+
+/// Puts the value heads of gated delta nets in an order in which one of each key head follows the other.
+pub(super) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
+    let &DeltaConfig { key_heads, key_dim, value_heads, value_dim, .. } = delta;
+    let shared = value_heads / key_heads;
+    if shared == 1 {
+        return;
+    }
+    // Ranges of so many rows of each value head, after others.
+    let heads = |after: usize, rows: usize| -> Vec<Range<usize>> {
+        let head = |index: usize| index % key_heads * shared + index / key_heads;
+        (0..value_heads).map(|index| after + head(index) * rows..after + (head(index) + 1) * rows).collect()
+    };
+    let keys = 2 * key_heads * key_dim;
+    let tiled = |tensor: ExportTensor| match tensor.name.rsplit('.').nth(1).unwrap_or_default() {
+        "attn_qkv" | "ssm_conv1d" => {
+            tensor.with_rows(std::iter::once(0..keys).chain(heads(keys, value_dim)).collect())
+        }
+        "attn_gate" => tensor.with_rows(heads(0, value_dim)),
+        "ssm_alpha" | "ssm_beta" | "ssm_dt" | "ssm_a" => tensor.with_rows(heads(0, 1)),
+        "ssm_out" => {
+            let column_order = heads(0, value_dim).into_iter().flatten().collect();
+            ExportTensor { column_order: Some(column_order), ..tensor }
+        }
+        _ => tensor,
+    };
+    *tensors = std::mem::take(tensors).into_iter().map(tiled).collect();
 }
 
 /// Makes one tensor of the matrices of a layer's experts, two of those that hold gates too, and one of the norms of a
@@ -216,7 +269,8 @@ fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) 
         outer,
         parts,
         is_vector: false,
-        adds_1: false,
+        change: None,
+        column_order: None,
         heads: None,
         is_float: true,
     }

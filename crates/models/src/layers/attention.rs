@@ -1,7 +1,7 @@
 //! Causal self-attention over a paged cache, with heads that share keys and values.
 
 use graph::Value;
-use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope};
+use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope, Split, Unary};
 
 use super::{Cached, Context, Norm, clip, linear};
 use crate::Error;
@@ -32,6 +32,9 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Scores `s` become `c · tanh(s / c)` for this `c`, after scaling.
     pub softcap: Option<f32>,
+    /// Whether what heads read is multiplied with the sigmoid of gates, which the query projection gives after the queries
+    /// of each head.
+    pub gated: bool,
 }
 
 /// Which elements of queries and keys are normalized together, before they are rotated.
@@ -57,7 +60,7 @@ impl Attention {
         prefix: &str,
         x: Value,
     ) -> Result<Value, Error> {
-        let query = self.project(context, prefix, "attn_q", self.heads, x)?;
+        let (query, gate) = self.queries(context, prefix, x)?;
         let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
         let value = self.project(context, prefix, "attn_v", self.kv_heads, x)?;
         let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
@@ -87,6 +90,10 @@ impl Attention {
         let merged = context
             .graph
             .push_one(Reshape { shape: vec!["tokens".into(), width.into()] }.into(), &[attended])?;
+        let merged = match gate {
+            None => merged,
+            Some(gate) => context.graph.push_one(Binary::Mul.into(), &[merged, gate])?,
+        };
         let shape = [context.hidden, width];
         linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)
     }
@@ -94,15 +101,39 @@ impl Attention {
     /// The number of weights.
     pub fn parameters(&self, hidden: usize) -> usize {
         let (query, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let biases =
-            if self.qkv_bias { query + 2 * keys } else { 0 } + if self.output_bias { hidden } else { 0 };
+        let gates = if self.gated { query } else { 0 };
+        let biases = if self.qkv_bias { query + gates + 2 * keys } else { 0 }
+            + if self.output_bias { hidden } else { 0 };
         let norms = match self.qk_norm {
             None => 0,
             Some(QkNorm::PerHead(norm)) => 2 * norm.parameters(self.head_dim),
             Some(QkNorm::EachHead { .. }) => query + keys,
             Some(QkNorm::Whole(norm)) => norm.parameters(query) + norm.parameters(keys),
         };
-        2 * hidden * (query + keys) + biases + norms
+        hidden * (2 * (query + keys) + gates) + biases + norms
+    }
+
+    /// Queries, and the factors on what they read if there are some: f32[tokens, heads · head_dim] each.
+    fn queries(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+    ) -> Result<(Value, Option<Value>), Error> {
+        if !self.gated {
+            return Ok((self.project(context, prefix, "attn_q", self.heads, x)?, None));
+        }
+        let both = self.project(context, prefix, "attn_q", 2 * self.heads, x)?;
+        let shape = vec!["tokens".into(), self.heads.into(), (2 * self.head_dim).into()];
+        let both = context.graph.push_one(Reshape { shape }.into(), &[both])?;
+        let split = Split { axis: 2, sizes: vec![self.head_dim; 2] };
+        let [query, gate] = context.graph.push(split.into(), &[both])?[..] else { unreachable!("two parts") };
+        let mut merge = |x: Value| {
+            let shape = vec!["tokens".into(), (self.heads * self.head_dim).into()];
+            context.graph.push_one(Reshape { shape }.into(), &[x])
+        };
+        let (query, gate) = (merge(query)?, merge(gate)?);
+        Ok((query, Some(context.graph.push_one(Unary::Sigmoid.into(), &[gate])?)))
     }
 
     /// Normalizes and rotates queries or keys: f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]

@@ -4,18 +4,20 @@ mod attention;
 mod channel;
 mod classification;
 mod experts;
+mod gated_delta;
 mod norm;
 mod self_attention;
 mod temperature;
 
 use graph::ops::{Binary, Constant, Gather, Linear, RopeStyle, Unary, Weight};
-use graph::{Graph, Type, Value};
+use graph::{Graph, Op, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
 pub use channel::{Activation, Channel, Gated, Plain};
 pub use classification::ClassificationHead;
 pub use experts::{Experts, SharedExpert};
+pub use gated_delta::GatedDelta;
 pub use norm::{Norm, Norms};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
@@ -49,6 +51,16 @@ pub(crate) struct Cached {
     pub(crate) states: Vec<Value>,
     /// The slots of the states, u32[batch, 3], if there are any.
     pub(crate) state_table: Option<Value>,
+}
+
+impl Context<'_> {
+    /// The result of an op that goes through the tokens of each sequence, and changes their `states`.
+    fn recur(&mut self, op: Op, operands: &[Value], states: Value) -> Result<Value, Error> {
+        let Cached { ragged: [row_offsets, cache_lengths, _], state_table, .. } = self.shared;
+        let table = state_table.expect("decoders with states have a table of their slots");
+        let lists = [states, row_offsets, cache_lengths, table];
+        Ok(self.graph.push_one(op, &[operands, &lists].concat())?)
+    }
 }
 
 impl<V> Context<'_, V> {
@@ -148,6 +160,15 @@ pub(crate) fn scale(context: &mut Context<'_>, x: Value, factor: f32) -> Result<
     }
     let factor = context.graph.push_one(Constant::new(Tensor::scalar(factor)).into(), &[])?;
     Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
+}
+
+/// `ln(1 + e^x) = max(x, 0) + ln(1 + e^(-|x|))`, which is finite for every finite `x`.
+pub(crate) fn softplus(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+    let mut of = |op: Unary, x: Value| context.graph.push_one(op.into(), &[x]);
+    let (positive, size) = (of(Unary::Relu, x)?, of(Unary::Abs, x)?);
+    let power = of(Unary::Neg, size).and_then(|x| of(Unary::Exp, x))?;
+    let rest = of(Unary::Log1p, power)?;
+    add(context, positive, rest)
 }
 
 /// `cap · tanh(x / cap)`

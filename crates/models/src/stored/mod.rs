@@ -26,6 +26,8 @@ pub(crate) enum Stored {
     Transposed(Box<Stored>),
     /// With more axes than the weight, which is a vector.
     Flat(Box<Stored>),
+    /// As the logarithms of what the weight is below 0: `-e^x`, in f32.
+    NegativeExp(Box<Stored>),
     /// As GPTQ stores it, in several tensors.
     Gptq(gptq::Layer),
     /// Apart, of the same type, one for each place of a first axis.
@@ -39,7 +41,7 @@ impl Stored {
     pub(crate) fn tensors(&self) -> Vec<&str> {
         match self {
             Stored::Whole(name) | Stored::Part { name, .. } => vec![name],
-            Stored::Transposed(inner) | Stored::Flat(inner) => inner.tensors(),
+            Stored::Transposed(inner) | Stored::Flat(inner) | Stored::NegativeExp(inner) => inner.tensors(),
             Stored::Gptq(layer) => layer.stored().collect(),
             Stored::Stack(parts) => parts.iter().flat_map(Stored::tensors).collect(),
             Stored::Made(_) => Vec::new(),
@@ -179,6 +181,10 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
             Some(tensor) => Ok(Some(tensor.try_contiguous()?.reshape([tensor.elements()]))),
             None => Ok(None),
         },
+        Stored::NegativeExp(inner) => Ok(read(reader, inner)?.map(|tensor| {
+            let values: Vec<f32> = tensor.to_f32_vec().into_iter().map(|x| -x.exp()).collect();
+            Tensor::from_slice(*tensor.shape(), &values)
+        })),
         Stored::Gptq(layer) => Ok(layer.repack(reader.weights)?),
         Stored::Stack(parts) => {
             concatenate(&mut parts.iter().filter_map(|part| read(reader, part).transpose()))
@@ -207,6 +213,7 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
             let (dtype, shape) = describe(weights, inner)?;
             Some((dtype, Shape::new(&[shape.elements()])))
         }
+        Stored::NegativeExp(inner) => Some((DType::F32, describe(weights, inner)?.1)),
         Stored::Gptq(layer) => Some(layer.describe()),
         Stored::Stack(parts) => {
             let (dtype, shape) = describe(weights, parts.first()?)?;

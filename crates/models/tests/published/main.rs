@@ -77,7 +77,9 @@ fn published_models_have_their_size() {
 }
 
 fn attention(decoder: &Decoder, layer: usize) -> Attention {
-    let Mixer::Attention(attention) = decoder.layers[layer].mixer;
+    let Mixer::Attention(attention) = decoder.layers[layer].mixer else {
+        panic!("layer {layer} has no attention")
+    };
     attention
 }
 
@@ -128,6 +130,25 @@ fn layers_turn_positions_as_they_should() {
     assert_eq!(turned("EXAONE 4 32B"), [true, true, true, false].repeat(16));
     assert_eq!(turned("SmolLM3 3B"), [true, true, true, false].repeat(9));
     assert_eq!(open("Phi-4 mini").0.rope.dims, 96);
+}
+
+#[test]
+fn delta_nets_are_where_they_belong() {
+    for (name, value_heads) in [("Qwen 3.5 0.8B", 16), ("Qwen 3.5 27B", 48), ("Qwen3-Next 80B-A3B", 32)] {
+        let decoder = open(name).1;
+        let layers = decoder.layers.len();
+        for (index, layer) in decoder.layers.iter().enumerate() {
+            match layer.mixer {
+                Mixer::GatedDelta(delta) => assert_eq!(delta.value_heads, value_heads, "{name}"),
+                Mixer::Attention(attention) => assert!(attention.gated && index % 4 == 3, "{name}: {index}"),
+            }
+        }
+        let state = decoder.state();
+        assert_eq!(state.per_token[0].layers, layers / 4, "{name}");
+        // The last three inputs of the convolution, and a matrix for each value head.
+        let of_layer = (2 * 16 + value_heads) * 128 * 3 + value_heads * 128 * 128;
+        assert_eq!(state.bytes_per_slot(), 4 * (layers - layers / 4) * of_layer, "{name}");
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn layers_with_different_heads_get_separate_caches() {
     let checkpoint = golden.checkpoint();
     let both = checkpoint.decoder().unwrap().clone();
     let mut one = both.clone();
-    let Mixer::Attention(attention) = &mut one.layers[1].mixer;
+    let Mixer::Attention(attention) = &mut one.layers[1].mixer else { panic!("no attention") };
     assert_eq!((attention.heads, attention.kv_heads), (4, 2));
     attention.kv_heads = 1;
     let names = |decoder: &Decoder| -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `config.json` of a Hugging Face folder.
 
+mod delta;
 mod experts;
 mod keys;
 mod rope;
@@ -36,6 +37,8 @@ struct File {
     norm_eps: f32,
     #[serde(flatten)]
     experts: experts::File,
+    #[serde(flatten)]
+    delta: delta::File,
     hidden_act: Option<String>,
     #[serde(flatten)]
     rope: rope::File,
@@ -152,6 +155,8 @@ impl Config {
             head_dim,
             feed_forward: file.intermediate_size,
             experts: file.experts.read(file.intermediate_size).map_err(error)?,
+            delta: file.delta.read(),
+            recurrent_layers: file.recurrent_layers(),
             sparse_layers: file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.norm_eps,
@@ -200,6 +205,7 @@ impl File {
             let windowed = kinds.iter().map(|kind| match kind.as_str() {
                 "full_attention" => Ok(false),
                 "sliding_attention" => Ok(true),
+                kind if self.is_recurrent(kind) => Ok(false),
                 _ => Err(format!(
                     "layers of the type `{kind}` are not supported; known: full_attention, sliding_attention"
                 )),
@@ -222,6 +228,17 @@ impl File {
                 Err(format!("`sliding_window_pattern` is {other}, expected a number of layers"))
             }
         }
+    }
+
+    fn recurrent_layers(&self) -> Option<Vec<bool>> {
+        let kinds = self.layer_types.as_ref()?.iter();
+        let recurrent: Vec<bool> = kinds.map(|kind| self.is_recurrent(kind)).collect();
+        recurrent.contains(&true).then_some(recurrent)
+    }
+
+    /// Whether layers of a type keep a state per sequence, in a model that says how large it is.
+    fn is_recurrent(&self, kind: &str) -> bool {
+        kind == "linear_attention" && self.delta.read().is_some()
     }
 
     fn multipliers(&self) -> Multipliers {
@@ -286,6 +303,13 @@ pub(super) mod tests {
         let moe = r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#;
         let moe = of_family("Qwen2MoeForCausalLM", moe).windowed_layers.unwrap();
         assert_eq!(moe[..5], [true, false, true, false, false]);
+        let next = of_family("Qwen3NextForCausalLM", r#", "linear_num_value_heads": 16"#);
+        assert_eq!(next.recurrent_layers, Some([true, true, true, false].repeat(4)));
+        assert_eq!(
+            next.delta.map(|delta| (delta.key_heads, delta.value_heads, delta.key_dim)),
+            Some((16, 16, 128))
+        );
+        assert_eq!(next.rope.dims, 64);
         let rotated = of_family("SmolLM3ForCausalLM", r#", "no_rope_layer_interval": 4"#).rotated_layers;
         assert_eq!(rotated, Some([true, true, true, false].repeat(4)));
         let granite = r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#;
@@ -349,6 +373,16 @@ pub(super) mod tests {
                 "Olmo3ForCausalLM",
                 r#""layer_types": ["full_attention"]"#,
                 "16 layers, but 1 in the list of windowed ones",
+            ),
+            (
+                "Qwen3_5ForCausalLM",
+                r#""full_attention_interval": 0"#,
+                "attention comes every 0 layers, expected at least 1",
+            ),
+            (
+                "Qwen3NextForCausalLM",
+                r#""linear_num_key_heads": 3"#,
+                "32 value heads of delta nets cannot share 3 key heads evenly",
             ),
             ("Exaone4ForCausalLM", r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
             ("LlamaForCausalLM", r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
