@@ -81,6 +81,15 @@ impl Network {
         }
     }
 
+    /// Bytes of each slot for a state of a sequence; 0 of encoders, and of decoders that keep nothing of a sequence but its
+    /// tokens.
+    pub fn state_bytes_per_slot(&self) -> usize {
+        match self {
+            Network::Decoder(decoder) => decoder.state().bytes_per_slot(),
+            Network::Encoder(_) => 0,
+        }
+    }
+
     /// The number of weights.
     pub fn parameters(&self) -> usize {
         match self {
