@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tensor::Buffer;
 
-use crate::kv_cache::{Page, PageCopy};
+use crate::kv_cache::{Page, PageCopy, StateSlot};
 use crate::kv_cache::{Sequence, SequenceId};
 
 /// The part of one sequence that runs in a step. Made by the scheduler.
@@ -26,8 +26,13 @@ pub struct Slice {
     /// where the prompt itself is scored.
     pub outputs: usize,
     /// Rows that run after the tokens for nothing but a common length. Their results are not used: no token
-    /// looks ahead, and what they leave in the cache is written over before the sequence gets there.
+    /// looks ahead, what they leave in the cache is written over before the sequence gets there, and they leave states
+    /// as they are.
     pub padding: usize,
+    /// The slot that the state of the sequence is read from if the model keeps one, unless `cached` is 0.
+    pub state_from: StateSlot,
+    /// The slot that the state after the tokens is written to. No other slice reads or writes it.
+    pub state_to: StateSlot,
 }
 
 impl Slice {
@@ -36,6 +41,7 @@ impl Slice {
         let end = sequence.cached + count;
         let predicts = end == sequence.tokens.len();
         let scored = sequence.compute_all && sequence.cached < sequence.prompt;
+        let (state_from, state_to) = sequence.state_slots();
         Slice {
             id: sequence.id,
             siblings: sequence.siblings.clone(),
@@ -45,6 +51,8 @@ impl Slice {
             predicts,
             outputs: if scored { count } else { usize::from(predicts) },
             padding: 0,
+            state_from,
+            state_to,
         }
     }
 
@@ -78,6 +86,9 @@ pub struct BatchInputs {
     pub page_table: Buffer,
     /// u32[outputs]: the rows whose logits are wanted.
     pub output_rows: Buffer,
+    /// u32[batch, 3]: for each slice the slot that its state is read from, the slot that it is written to, and how many
+    /// of its rows count.
+    pub state_table: Buffer,
 }
 
 impl Batch {
@@ -123,12 +134,15 @@ impl Batch {
             output_rows.extend(end - slice.outputs as u32..end);
         }
         let cache_lengths: Vec<u32> = self.slices.iter().map(|slice| slice.cached as u32).collect();
+        let state = |slice: &Slice| [slice.state_from, slice.state_to, slice.tokens.len() as u32];
+        let state_table: Vec<u32> = self.slices.iter().flat_map(state).collect();
         BatchInputs {
             tokens: Buffer::from_slice([tokens.len()], &tokens),
             row_offsets: Buffer::from_slice([row_offsets.len()], &row_offsets),
             cache_lengths: Buffer::from_slice([cache_lengths.len()], &cache_lengths),
             page_table: Buffer::from_slice([self.slices.len(), max_pages], &page_table),
             output_rows: Buffer::from_slice([output_rows.len()], &output_rows),
+            state_table: Buffer::from_slice([self.slices.len(), 3], &state_table),
         }
     }
 }
@@ -148,6 +162,8 @@ mod tests {
             predicts: outputs > 0,
             outputs,
             padding: 0,
+            state_from: id as u32,
+            state_to: 10 * id as u32,
         };
         let slices = vec![slice(7, 16, &[5], &[3, 1], 1), slice(8, 0, &[1, 2, 3], &[0], 0)];
         let mut batch = Batch { slices, ..Batch::default() };
@@ -164,6 +180,7 @@ mod tests {
         assert_eq!(inputs.tokens.to_vec::<u32>(), [5, PADDING, PADDING, 1, 2, 3]);
         assert_eq!(inputs.row_offsets.to_vec::<u32>(), [0, 3, 6]);
         assert_eq!(inputs.output_rows.to_vec::<u32>(), [0]);
+        assert_eq!(inputs.state_table.to_vec::<u32>(), [7, 70, 1, 8, 80, 3], "padding does not count");
         batch.slices.push(slice(9, 0, &[4, 6, 8], &[2], 2));
         assert_eq!(batch.inputs().output_rows.to_vec::<u32>(), [0, 7, 8]);
         assert_eq!(batch.rows().map(|(_, rows)| rows).collect::<Vec<_>>(), [0..1, 1..1, 1..3]);

@@ -11,8 +11,7 @@ use weights::Format;
 
 use crate::batch::{Batch, Slice};
 use crate::compiled::{CompiledPlan, Loaded};
-use crate::kv_cache::Page;
-use crate::kv_cache::SequenceId;
+use crate::kv_cache::{Page, SequenceId, StateSlot};
 use crate::memory;
 use crate::plan::{Plan, Task};
 use crate::runner::{Logits, Runner};
@@ -169,13 +168,17 @@ impl EmbeddingModel {
                 pages: (first..pages).collect(),
                 predicts: true,
                 outputs: tokens.len(),
+                state_to: index as StateSlot,
                 ..Slice::default()
             }
         };
         let slices = texts.iter().enumerate().map(slice).collect();
         let tokens = pages as usize * page_size;
-        memory::check(0, (tokens as u64).saturating_mul(self.plan().cache_bytes_per_token()), tokens)?;
-        let mut runner = Runner::new(self.loaded.model.clone(), pages as usize, decoder.hidden)?;
+        let cache = (tokens as u64).saturating_mul(self.plan().cache_bytes_per_token());
+        let states = (texts.len() as u64).saturating_mul(self.plan().state_bytes_per_slot());
+        memory::check(0, cache.saturating_add(states), tokens)?;
+        let model = self.loaded.model.clone();
+        let mut runner = Runner::with_slots(model, pages as usize, texts.len(), decoder.hidden)?;
         runner.run(&Batch { slices, ..Batch::default() })
     }
 }

@@ -51,7 +51,9 @@ pub use generator::{
     MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob, TokenLogprobs, Warning,
     random_seed,
 };
-pub use kv_cache::{CacheEvent, KvCache, Page, PageCopy, PrefixStats, Sequence, SequenceId};
+pub use kv_cache::{
+    CacheEvent, KvCache, Page, PageCopy, PrefixStats, SLOTS_PER_SEQUENCE, Sequence, SequenceId, StateSlot,
+};
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
 pub use models::{Importance, QuantizeOptions};
 pub use plan::{Machine, Plan};

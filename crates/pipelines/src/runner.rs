@@ -1,18 +1,18 @@
 //! Runs a batch through the model: the one place that knows how a decoder graph is called.
 
 use engine::{ExecuteOptions, Model, Profile, TensorSpec};
-use graph::{Bindings, Kind};
+use graph::{Bindings, Dim, Kind};
 use models::state;
 use tensor::{Buffer, DType, ReadGuard};
 
 use crate::batch::{Batch, BatchInputs};
-use crate::kv_cache::PageCopy;
+use crate::kv_cache::{PageCopy, SLOTS_PER_SEQUENCE};
 use crate::{Error, OutOfMemory};
 
 /// An executable model with its state.
 pub struct Runner {
     model: Model,
-    /// For each input of the model what it keeps there between steps, in pages along the first axis, or what else it takes.
+    /// For each input of the model what it keeps there between steps, or what else it takes.
     inputs: Vec<Input>,
     /// The logits of an earlier step; used again where the size is the same, as it is from decode to decode.
     spare: Option<Buffer>,
@@ -28,12 +28,15 @@ pub struct Logits {
 /// Where an input of the model comes from.
 enum Input {
     Batch(fn(&BatchInputs) -> &Buffer),
-    State(Buffer),
+    /// What is kept of tokens, in pages along the first axis.
+    Pages(Buffer),
+    /// What is kept of sequences, in slots along the first axis.
+    Slots(Buffer),
 }
 
 impl Runner {
     /// A runner with an empty state of so many pages; each row of the output has `width` numbers. Memory is taken page by
-    /// page as sequences grow.
+    /// page as sequences grow. If the model keeps a state of each sequence, there are two slots, enough for one sequence.
     ///
     /// # Errors
     /// If the system refuses so much memory.
@@ -41,7 +44,15 @@ impl Runner {
     /// # Panics
     /// If the model takes something that [`models::Decoder::inputs`] does not name.
     pub fn new(model: Model, pages: usize, width: usize) -> Result<Runner, OutOfMemory> {
-        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages));
+        Runner::with_slots(model, pages, SLOTS_PER_SEQUENCE, width)
+    }
+
+    /// As [`Runner::new`], with so many slots for the states of sequences if the model keeps any.
+    ///
+    /// # Errors
+    /// As [`Runner::new`].
+    pub fn with_slots(model: Model, pages: usize, slots: usize, width: usize) -> Result<Runner, OutOfMemory> {
+        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages, slots));
         let inputs = inputs.collect::<Result<_, _>>()?;
         Ok(Runner { model, inputs, spare: None, vocab: width })
     }
@@ -97,9 +108,9 @@ impl Runner {
         if copies.is_empty() {
             return;
         }
-        for state in self.inputs.iter().filter_map(Input::state) {
-            let mut bytes = state.write().expect("nobody reads or writes the state between steps");
-            let page = bytes.len() / state.shape()[0];
+        for cache in self.inputs.iter().filter_map(Input::pages) {
+            let mut bytes = cache.write().expect("nobody reads or writes the state between steps");
+            let page = bytes.len() / cache.shape()[0];
             for &PageCopy { from, to } in copies {
                 let from = from as usize * page;
                 bytes.copy_within(from..from + page, to as usize * page);
@@ -111,7 +122,7 @@ impl Runner {
     fn operands(&self, batch: &BatchInputs) -> Vec<Buffer> {
         let operand = |input: &Input| match input {
             Input::Batch(of) => of(batch).clone(),
-            Input::State(buffer) => buffer.clone(),
+            Input::Pages(buffer) | Input::Slots(buffer) => buffer.clone(),
         };
         self.inputs.iter().map(operand).collect()
     }
@@ -129,14 +140,20 @@ impl Runner {
 
 impl Input {
     /// What the model takes under a name; state is made, with nothing in it.
-    fn of(spec: &TensorSpec, pages: usize) -> Result<Input, OutOfMemory> {
+    fn of(spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, OutOfMemory> {
         if spec.ty.kind == Kind::Buffer {
             let mut bindings = Bindings::default();
             bindings.insert(state::PAGES, pages);
-            let shape =
-                spec.ty.resolve(&bindings).expect("nothing of the state has a size of its own but its pages");
+            bindings.insert(state::SLOTS, slots);
+            let shape = spec.ty.resolve(&bindings).expect("state has no other sizes than pages and slots");
+            let is_slots = spec.ty.shape.first() == Some(&Dim::symbol(state::SLOTS));
+            let (what, input) = if is_slots {
+                ("states of sequences", Input::Slots as fn(Buffer) -> Input)
+            } else {
+                ("KV cache", Input::Pages as fn(Buffer) -> Input)
+            };
             let buffer = Buffer::try_zeros(spec.ty.dtype, shape);
-            return Ok(Input::State(buffer.map_err(|error| refused("KV cache", &error))?));
+            return Ok(input(buffer.map_err(|error| refused(what, &error))?));
         }
         Ok(Input::Batch(match &spec.name[..] {
             state::TOKENS => |batch| &batch.tokens,
@@ -144,14 +161,15 @@ impl Input {
             state::CACHE_LENGTHS => |batch| &batch.cache_lengths,
             state::PAGE_TABLE => |batch| &batch.page_table,
             state::OUTPUT_ROWS => |batch| &batch.output_rows,
+            state::STATE_TABLE => |batch| &batch.state_table,
             other => unreachable!("decoders take no input `{other}`"),
         }))
     }
 
-    fn state(&self) -> Option<&Buffer> {
+    fn pages(&self) -> Option<&Buffer> {
         match self {
-            Input::State(buffer) => Some(buffer),
-            Input::Batch(_) => None,
+            Input::Pages(buffer) => Some(buffer),
+            Input::Batch(_) | Input::Slots(_) => None,
         }
     }
 }

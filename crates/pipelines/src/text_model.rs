@@ -8,6 +8,7 @@ use tensor::DType;
 use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
 use crate::compiled::{CompiledPlan, Loaded};
+use crate::kv_cache::SLOTS_PER_SEQUENCE;
 use crate::plan::Plan;
 use crate::runner::Runner;
 use crate::{Error, OutOfMemory, memory};
@@ -94,14 +95,25 @@ impl TextModel {
         self.loaded.plan.cache_dtype()
     }
 
-    /// A runner with a cache of `pages` pages.
+    /// A runner with a cache of `pages` pages, for one sequence at a time if the model keeps a state of each.
     ///
     /// # Errors
     /// If that does not fit into the memory that is free, or the system refuses it.
     pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
+        self.runner_with_slots(pages, SLOTS_PER_SEQUENCE)
+    }
+
+    /// A runner with a cache of `pages` pages, and `slots` slots for states of sequences if the model keeps any.
+    ///
+    /// # Errors
+    /// As [`TextModel::runner`].
+    pub fn runner_with_slots(&self, pages: usize, slots: usize) -> Result<Runner, OutOfMemory> {
+        let plan = &self.loaded.plan;
         let tokens = pages.saturating_mul(self.page_size());
-        memory::check(0, (tokens as u64).saturating_mul(self.loaded.plan.cache_bytes_per_token()), tokens)?;
-        Runner::new(self.loaded.model.clone(), pages, self.decoder().vocab)
+        let cache = (tokens as u64).saturating_mul(plan.cache_bytes_per_token());
+        let states = (slots as u64).saturating_mul(plan.state_bytes_per_slot());
+        memory::check(0, cache.saturating_add(states), tokens)?;
+        Runner::with_slots(self.loaded.model.clone(), pages, slots, self.decoder().vocab)
     }
 }
 

@@ -36,6 +36,8 @@ fn run(
             pages: pages.to_vec(),
             predicts: true,
             outputs: tokens.len(),
+            // Each has a slot of its own; ours is also read.
+            state_to: id as u32,
             ..Slice::default()
         };
         // The others are prompts and single tokens of different lengths, some before ours and some behind.
@@ -64,9 +66,9 @@ fn load(path: &Path, threads: usize, page_size: usize, cache_dtype: DType) -> Ar
     Arc::new(crate::support::load_as(path, None, threads, page_size, cache_dtype).unwrap())
 }
 
-/// Pages for one long sequence and 64 short ones.
+/// Pages and slots for one long sequence and 63 short ones.
 fn runner(model: &TextModel) -> Runner {
-    model.runner(200).unwrap()
+    model.runner_with_slots(200, 64).unwrap()
 }
 
 fn check(path: &Path) {

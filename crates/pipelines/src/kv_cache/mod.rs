@@ -12,6 +12,9 @@
 //! there, unless it is the only one left.
 //!
 //! What a page holds depends on the tokens up to its end alone, so it does not matter where a page came from.
+//!
+//! Models with recurrent layers keep a state of each sequence in addition ([`states`]). A sequence can only begin with pages
+//! of others up to one whose state was kept as well.
 
 mod event;
 mod page_pool;
@@ -19,15 +22,20 @@ mod paged;
 mod prefix;
 mod sequence;
 mod slots;
+mod states;
 
 pub use event::CacheEvent;
 pub use page_pool::Page;
 pub(crate) use prefix::PrefixCache;
 pub use prefix::PrefixStats;
-pub use sequence::{Sequence, SequenceId};
+pub use sequence::{Sequence, SequenceId, StateSlot};
 
 use paged::Paged;
 use slots::Slots;
+use states::States;
+
+/// Slots that a sequence which runs takes for its state: each step reads one and writes the other.
+pub const SLOTS_PER_SEQUENCE: usize = 2;
 
 /// A page whose contents another page needs before a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +52,7 @@ pub struct KvCache {
     page_size: usize,
     num_pages: usize,
     policy: Policy,
+    states: States,
 }
 
 #[derive(Debug)]
@@ -55,32 +64,46 @@ enum Policy {
 impl KvCache {
     /// Pages on demand.
     pub fn paged(num_pages: usize, page_size: usize) -> KvCache {
-        let policy = Policy::Paged(Box::new(Paged::new(num_pages, page_size)));
-        KvCache { page_size, num_pages, policy }
+        KvCache::of(num_pages, page_size, Policy::Paged(Box::new(Paged::new(num_pages, page_size))))
     }
 
     /// Pages on demand, shared by sequences that begin alike.
     pub fn with_prefix_caching(num_pages: usize, page_size: usize) -> KvCache {
-        let policy = Policy::Paged(Box::new(Paged::with_prefix_caching(num_pages, page_size)));
-        KvCache { page_size, num_pages, policy }
+        let paged = Paged::with_prefix_caching(num_pages, page_size);
+        KvCache::of(num_pages, page_size, Policy::Paged(Box::new(paged)))
     }
 
     /// As many slots of at least `slot_tokens` tokens as `num_pages` pages are enough for.
     pub fn slots(num_pages: usize, page_size: usize, slot_tokens: usize) -> KvCache {
         let slots = Slots::new(num_pages, slot_tokens.div_ceil(page_size));
-        KvCache { page_size, num_pages: slots.num_free(), policy: Policy::Slots(slots) }
+        KvCache::of(slots.num_free(), page_size, Policy::Slots(slots))
+    }
+
+    /// With slots for the states of sequences, of a model that keeps them.
+    #[must_use]
+    pub fn with_states(self, num_slots: usize) -> KvCache {
+        KvCache { states: States::new(num_slots), ..self }
+    }
+
+    /// With states of prompts that are kept at every so many tokens.
+    #[cfg(test)]
+    pub(crate) fn with_checkpoint_interval(mut self, tokens: usize) -> KvCache {
+        self.states.set_interval(tokens);
+        self
+    }
+
+    fn of(num_pages: usize, page_size: usize, policy: Policy) -> KvCache {
+        KvCache { page_size, num_pages, policy, states: States::new(0) }
     }
 
     /// A cache like this one with nothing in it.
     pub(crate) fn emptied(&self) -> KvCache {
-        let &KvCache { page_size, num_pages, ref policy } = self;
-        match policy {
-            Policy::Paged(paged) => {
-                let policy = Policy::Paged(Box::new(paged.emptied(num_pages)));
-                KvCache { page_size, num_pages, policy }
-            }
-            Policy::Slots(slots) => KvCache::slots(num_pages, page_size, slots.pages_per_slot() * page_size),
-        }
+        let &KvCache { page_size, num_pages, ref policy, ref states } = self;
+        let policy = match policy {
+            Policy::Paged(paged) => Policy::Paged(Box::new(paged.emptied(num_pages))),
+            Policy::Slots(slots) => Policy::Slots(Slots::new(num_pages, slots.pages_per_slot())),
+        };
+        KvCache::of(num_pages, page_size, policy).with_states(states.num_slots())
     }
 
     /// Tokens in a page.
@@ -109,6 +132,21 @@ impl KvCache {
         }
     }
 
+    /// Slots for states of sequences; 0 if the model keeps none.
+    pub fn num_state_slots(&self) -> usize {
+        self.states.num_slots()
+    }
+
+    /// Of these, slots that no sequence holds.
+    pub fn num_free_state_slots(&self) -> usize {
+        self.states.num_free()
+    }
+
+    /// Of these, slots with checkpoints, at which later sequences may begin.
+    pub fn num_cached_state_slots(&self) -> usize {
+        self.states.num_kept()
+    }
+
     /// Tokens of the longest sequence that the cache can hold.
     pub fn capacity(&self) -> usize {
         let pages = match &self.policy {
@@ -129,7 +167,7 @@ impl KvCache {
     /// Forgets what pages hold: no sequence that starts from now on gets a page that another has filled before.
     pub fn reset_prefixes(&mut self) {
         if let Policy::Paged(paged) = &mut self.policy {
-            paged.reset_prefixes();
+            paged.reset_prefixes(&mut self.states);
         }
     }
 
@@ -152,25 +190,23 @@ impl KvCache {
     /// If sequences cannot share pages.
     pub(crate) fn fork(&mut self, sequence: &Sequence, id: SequenceId) -> Sequence {
         match &mut self.policy {
-            Policy::Paged(paged) => paged.fork(sequence, id),
+            Policy::Paged(paged) => paged.fork(sequence, id, &mut self.states),
             Policy::Slots(_) => unreachable!("slots are not shared"),
         }
     }
 
-    /// Lends a sequence that does not run the pages for all its tokens, and sets how many of the tokens they hold
-    /// already. Lends nothing, and says no, when too few are free.
+    /// Lends a sequence that does not run the pages for all its tokens and a slot for its state, and sets how many of the
+    /// tokens they hold already. Lends nothing, and says no, when too few are free.
     pub(crate) fn start(&mut self, sequence: &mut Sequence) -> bool {
-        if !sequence.pages.is_empty() {
-            let missing = self.missing(sequence, sequence.tokens.len());
-            return match &mut self.policy {
-                Policy::Paged(paged) => paged.resume(sequence, missing),
-                Policy::Slots(_) => true,
+        let missing = self.missing(sequence, sequence.tokens.len());
+        let states = &mut self.states;
+        let started = states.can_start(None)
+            && match &mut self.policy {
+                Policy::Paged(paged) if sequence.pages.is_empty() => paged.start(sequence, states),
+                Policy::Paged(paged) => paged.resume(sequence, missing, states),
+                Policy::Slots(slots) => !sequence.pages.is_empty() || slots.start(sequence),
             };
-        }
-        match &mut self.policy {
-            Policy::Paged(paged) => paged.start(sequence),
-            Policy::Slots(slots) => slots.start(sequence),
-        }
+        started && self.states.prepare(sequence)
     }
 
     /// The pages that a running sequence lacks to hold `tokens` tokens.
@@ -178,29 +214,47 @@ impl KvCache {
         tokens.div_ceil(self.page_size).saturating_sub(sequence.pages.len())
     }
 
-    /// Lends a running sequence pages until it holds `tokens` tokens. Lends nothing, and says no, when too few are
-    /// free.
+    /// Lends a running sequence pages until it holds `tokens` tokens, and a slot for its next state. Says no when too few are
+    /// free, and lends no pages then.
     pub(crate) fn grow(&mut self, sequence: &mut Sequence, tokens: usize) -> bool {
         let missing = self.missing(sequence, tokens);
-        match &mut self.policy {
-            Policy::Paged(paged) => paged.grow(sequence, missing),
-            Policy::Slots(_) => missing == 0,
+        self.prepare(sequence)
+            && match &mut self.policy {
+                Policy::Paged(paged) => paged.grow(sequence, missing, &mut self.states),
+                Policy::Slots(_) => missing == 0,
+            }
+    }
+
+    /// Lends a running sequence a slot for its next state, if it has none. Says no when none is free.
+    pub(crate) fn prepare(&mut self, sequence: &mut Sequence) -> bool {
+        self.states.prepare(sequence)
+    }
+
+    /// How many of the next `count` tokens of a sequence may run in a step, so that it ends where a state is to be kept.
+    pub(crate) fn until_checkpoint(&self, sequence: &Sequence, count: usize) -> usize {
+        match &self.policy {
+            Policy::Paged(paged) if self.states.are_kept() => {
+                paged.until_checkpoint(sequence, count, &self.states)
+            }
+            _ => count,
         }
     }
 
     /// Takes note of the tokens that a sequence has cached since last time.
     pub(crate) fn publish(&mut self, sequence: &mut Sequence) {
+        self.states.advance(sequence);
         if let Policy::Paged(paged) = &mut self.policy {
-            paged.publish(sequence);
+            paged.publish(sequence, &mut self.states);
         }
     }
 
     /// Takes back all that a sequence holds.
     pub(crate) fn release(&mut self, sequence: &mut Sequence) {
         match &mut self.policy {
-            Policy::Paged(paged) => paged.release(sequence),
+            Policy::Paged(paged) => paged.release(sequence, &mut self.states),
             Policy::Slots(slots) => slots.release(sequence),
         }
+        self.states.release(sequence);
         sequence.cached = 0;
     }
 

@@ -1,4 +1,5 @@
-//! The pages of the KV cache: how many sequences hold each, and in which order free ones are used again.
+//! The pages of the KV cache: how many sequences hold each, and in which order free ones are used again. The slots of
+//! states are lent in the same way.
 
 use std::collections::BTreeMap;
 
@@ -84,6 +85,13 @@ impl PagePool {
         if self.is_free(page) {
             self.kept.remove(&self.released[page as usize]);
             self.keep(page);
+        }
+    }
+
+    /// Keeps a page no longer, if no sequence holds it.
+    pub(super) fn forget(&mut self, page: Page) {
+        if self.is_free(page) && self.kept.remove(&self.released[page as usize]).is_some() {
+            self.blank.push(page);
         }
     }
 

@@ -4,6 +4,7 @@ use super::PageCopy;
 use super::page_pool::{Page, PagePool};
 use super::prefix::{Hit, PrefixCache, PrefixStats};
 use super::sequence::{Sequence, SequenceId};
+use super::states::States;
 
 /// Who holds which page, and what full pages hold.
 #[derive(Debug)]
@@ -45,27 +46,30 @@ impl Paged {
         self.prefixes.as_ref().map_or(PrefixStats::default(), PrefixCache::stats)
     }
 
-    pub(super) fn reset_prefixes(&mut self) {
+    pub(super) fn reset_prefixes(&mut self, states: &mut States) {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.reset();
             self.pool.forget_kept();
+            states.forget_all();
         }
     }
 
-    pub(super) fn start(&mut self, sequence: &mut Sequence) -> bool {
+    pub(super) fn start(&mut self, sequence: &mut Sequence, states: &mut States) -> bool {
         let hit = match &mut self.prefixes {
-            Some(prefixes) => prefixes.find(sequence),
+            Some(prefixes) => prefixes.find(sequence, states),
             None => Hit::default(),
         };
         let needed = sequence.tokens.len().div_ceil(self.page_size) - hit.pages.len();
         let kept = hit.pages.iter().filter(|&&page| self.pool.is_free(page)).count();
-        if needed > self.pool.num_free() - kept {
+        let checkpoint = hit.pages.last().and_then(|&page| states.checkpoint(page));
+        if needed > self.pool.num_free() - kept || !states.can_start(checkpoint) {
             return false;
         }
         sequence.cached = hit.tokens(self.page_size);
+        states.hold(sequence, checkpoint);
         hit.pages.iter().for_each(|&page| self.pool.hold(page));
         sequence.pages = hit.pages;
-        self.take(sequence, needed, hit.partial.map(|partial| partial.page));
+        self.take(sequence, needed, hit.partial.map(|partial| partial.page), states);
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.note_start(sequence);
         }
@@ -73,15 +77,15 @@ impl Paged {
         true
     }
 
-    pub(super) fn grow(&mut self, sequence: &mut Sequence, missing: usize) -> bool {
+    pub(super) fn grow(&mut self, sequence: &mut Sequence, missing: usize, states: &mut States) -> bool {
         if missing > self.pool.num_free() {
             return false;
         }
-        self.take(sequence, missing, None);
+        self.take(sequence, missing, None, states);
         true
     }
 
-    pub(super) fn fork(&mut self, sequence: &Sequence, id: SequenceId) -> Sequence {
+    pub(super) fn fork(&mut self, sequence: &Sequence, id: SequenceId, states: &mut States) -> Sequence {
         let prompt = sequence.prompt;
         let pages = sequence.pages[..prompt.div_ceil(self.page_size)].to_vec();
         pages.iter().for_each(|&page| self.pool.hold(page));
@@ -93,43 +97,40 @@ impl Paged {
             borrows_tail: !prompt.is_multiple_of(self.page_size),
             pages,
             prefix: PrefixCache::fork(&sequence.prefix, prompt / self.page_size),
+            state: states.fork(sequence),
             ..sequence.clone()
         }
     }
 
     /// Lends a sequence that holds the pages of its prompt `missing` more, and one of its own in the place of a last one that
     /// it shares. Lends nothing, and says no, when too few are free.
-    pub(super) fn resume(&mut self, sequence: &mut Sequence, missing: usize) -> bool {
+    pub(super) fn resume(&mut self, sequence: &mut Sequence, missing: usize, states: &mut States) -> bool {
         let index = sequence.pages.len() - 1;
         let tail = sequence.pages[index];
         let shared = sequence.borrows_tail && !self.pool.has_one_holder(tail);
         if missing + usize::from(shared) > self.pool.num_free() {
             return false;
         }
-        self.take(sequence, missing, None);
+        self.take(sequence, missing, None, states);
         if sequence.borrows_tail {
             sequence.borrows_tail = false;
-            self.own(sequence, index);
+            self.own(sequence, index, states);
         }
         true
     }
 
     /// Makes sure that no other sequence sees what a sequence writes to a page: copies it, or else takes it out of the
     /// tree. There is a free page if another sequence holds this one.
-    fn own(&mut self, sequence: &mut Sequence, index: usize) {
+    fn own(&mut self, sequence: &mut Sequence, index: usize, states: &mut States) {
         let from = sequence.pages[index];
         let kept = self.prefixes.as_ref().is_some_and(|prefixes| prefixes.holds(from));
         if self.pool.has_one_holder(from) && !(kept && self.pool.num_free() > 0) {
-            if let Some(prefixes) = &mut self.prefixes {
-                // Pages that hang from it would be free, or their holders hold it too.
-                prefixes.forget(from);
-            }
+            // Pages that hang from it would be free, or their holders hold it too.
+            self.forget(from, states);
             return;
         }
         let to = self.pool.take().expect("the free pages were counted");
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.forget(to);
-        }
+        self.forget(to, states);
         // Until the copy is made, which is before the next step, nothing is written to the page, even if it is lent again.
         self.copies.push(PageCopy { from, to });
         sequence.pages[index] = to;
@@ -137,17 +138,44 @@ impl Paged {
         self.pool.release(from, keep);
     }
 
-    pub(super) fn publish(&mut self, sequence: &mut Sequence) {
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.publish(sequence, &mut self.pool);
+    pub(super) fn publish(&mut self, sequence: &mut Sequence, states: &mut States) {
+        let Some(prefixes) = &mut self.prefixes else { return };
+        prefixes.publish(sequence, &mut self.pool);
+        let border = sequence.cached;
+        if !states.are_kept() || border == 0 || !border.is_multiple_of(self.page_size) {
+            return;
         }
+        let page = sequence.pages[border / self.page_size - 1];
+        let generates = border > sequence.prompt;
+        let regular = border.is_multiple_of(states.interval(self.page_size));
+        let ends_prompt = !generates && sequence.prompt - border <= self.page_size;
+        // It is not in the tree if everything was forgotten meanwhile.
+        if prefixes.holds(page) && (generates || regular || ends_prompt) {
+            states.keep(sequence, page, generates);
+        }
+    }
+
+    /// How many of the next `count` tokens of a sequence run before its state is to be kept; all if that is not before their
+    /// end. It is kept at every so many tokens, and at the last borders between pages in the prompt and in all there is to run.
+    pub(super) fn until_checkpoint(&self, sequence: &Sequence, count: usize, states: &States) -> usize {
+        if self.prefixes.is_none() {
+            return count;
+        }
+        let cached = sequence.cached;
+        let last = |tokens: usize| (tokens - 1) / self.page_size * self.page_size;
+        let interval = states.interval(self.page_size);
+        let borders =
+            [(cached / interval + 1) * interval, last(sequence.prompt), last(sequence.tokens.len())];
+        let next = borders.into_iter().filter(|&border| border > cached).min();
+        next.map_or(count, |border| count.min(border - cached))
     }
 
     /// The tail of a sequence goes first, so that it is used again first: the head is likelier to be shared, and
     /// no page is kept longer than the one before it.
-    pub(super) fn release(&mut self, sequence: &mut Sequence) {
-        // The tail of another is not whole yet.
-        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| !sequence.borrows_tail) {
+    pub(super) fn release(&mut self, sequence: &mut Sequence, states: &mut States) {
+        // The tail of another is not whole yet, and no state is kept within a page.
+        let publishes = !sequence.borrows_tail && !states.are_kept();
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| publishes) {
             prefixes.publish_tail(sequence);
         }
         sequence.borrows_tail = false;
@@ -165,21 +193,27 @@ impl Paged {
     ///
     /// The source may be taken for something else right away: copies are made before the step that would write it,
     /// in the order in which they were asked for.
-    fn take(&mut self, sequence: &mut Sequence, count: usize, source: Option<Page>) {
+    fn take(&mut self, sequence: &mut Sequence, count: usize, source: Option<Page>, states: &mut States) {
         if let Some(source) = source {
             self.pool.touch(source);
         }
         let first = sequence.pages.len();
         for _ in 0..count {
             let page = self.pool.take().expect("the free pages were counted");
-            if let Some(prefixes) = &mut self.prefixes {
-                prefixes.forget(page);
-            }
+            self.forget(page, states);
             sequence.pages.push(page);
         }
         if let Some(from) = source {
             let to = sequence.pages[first];
             self.copies.extend((from != to).then_some(PageCopy { from, to }));
+        }
+    }
+
+    /// Takes a page out of the tree, if it is there: it will hold something else.
+    fn forget(&mut self, page: Page, states: &mut States) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.forget(page);
+            states.forget(page);
         }
     }
 }

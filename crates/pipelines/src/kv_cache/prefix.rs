@@ -16,6 +16,7 @@ use blake3::Hasher;
 use super::event::CacheEvent;
 use super::page_pool::{Page, PagePool};
 use super::sequence::{Name, PrefixState, Sequence};
+use super::states::States;
 
 /// How many tokens of prompts were in the cache already when their sequences started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,8 +149,8 @@ impl PrefixCache {
     }
 
     /// The longest beginning of a sequence that is in the tree, but for its last token: that one must run, as the
-    /// next is predicted from it.
-    pub(super) fn find(&self, sequence: &mut Sequence) -> Hit {
+    /// next is predicted from it. If there are states, it ends with a page that has a checkpoint.
+    pub(super) fn find(&self, sequence: &mut Sequence, states: &States) -> Hit {
         if sequence.compute_all {
             return Hit::default();
         }
@@ -161,6 +162,11 @@ impl PrefixCache {
             let Some(page) = self.get(name, &parent, tokens) else { break };
             hit.pages.push(page);
             parent = Parent::Page(page);
+        }
+        if states.are_kept() {
+            let deepest = hit.pages.iter().rposition(|&page| states.checkpoint(page).is_some());
+            hit.pages.truncate(deepest.map_or(0, |index| index + 1));
+            return hit;
         }
         hit.partial = self.find_partial(&parent, &reusable[hit.pages.len() * self.page_size..]);
         hit
@@ -374,7 +380,7 @@ mod tests {
         };
         let find = |prefixes: &PrefixCache, tokens: &[u32]| -> Vec<Page> {
             let mut sequence = Sequence::new(SequenceId(0), tokens.to_vec(), 100);
-            prefixes.find(&mut sequence).pages
+            prefixes.find(&mut sequence, &States::new(0)).pages
         };
         let first = publish(&mut prefixes, &[1, 2]);
         assert_eq!(find(&prefixes, &[1, 2, 9]), first);

@@ -4,6 +4,20 @@ use std::sync::Arc;
 
 use super::page_pool::Page;
 
+/// Where a version of what recurrent layers keep of a sequence lies: an index along the outermost axis of the states.
+pub type StateSlot = u32;
+
+/// Which slots hold versions of a sequence's state. All are lent by the cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct StateVersions {
+    /// The state after the tokens that are cached; `None` if there are none.
+    pub(super) current: Option<StateSlot>,
+    /// Where the next step writes; no other sequence holds it.
+    pub(super) next: Option<StateSlot>,
+    /// The page whose checkpoint the sequence has made last of those that replace each other.
+    pub(super) checkpoint: Option<Page>,
+}
+
 /// The name of a page and all before it.
 pub(super) type Name = [u8; 32];
 
@@ -55,6 +69,8 @@ pub struct Sequence {
     pub(crate) borrows_tail: bool,
     /// What the pages are called. Kept by the cache.
     pub(crate) prefix: PrefixState,
+    /// The slots of its state, if the model keeps one.
+    pub(crate) state: StateVersions,
 }
 
 impl Sequence {
@@ -79,6 +95,7 @@ impl Sequence {
             pages: Vec::new(),
             borrows_tail: false,
             prefix: PrefixState::default(),
+            state: StateVersions::default(),
         }
     }
 
@@ -109,8 +126,8 @@ impl Sequence {
             let position = self.siblings.iter().position(|&sibling| sibling == id)?;
             self.siblings.remove(position);
         }
-        let (prefix, pages, siblings) = Default::default();
-        Some(Sequence { id, prefix, pages, siblings, cached: 0, borrows_tail: false, ..self.clone() })
+        let (prefix, state, pages, siblings) = Default::default();
+        Some(Sequence { id, prefix, state, pages, siblings, cached: 0, borrows_tail: false, ..self.clone() })
     }
 
     /// The tokens generated so far.
@@ -126,6 +143,12 @@ impl Sequence {
     /// Whether the prompt is done, and only the last token has to run.
     pub fn decodes(&self) -> bool {
         self.pending() == 1 && !self.generated().is_empty()
+    }
+
+    /// The slots from which the next step reads the state, and to which it writes it; 0 if the model keeps none.
+    pub(crate) fn state_slots(&self) -> (StateSlot, StateSlot) {
+        let to = self.state.next.unwrap_or_default();
+        (self.state.current.unwrap_or(to), to)
     }
 
     /// Tokens that may yet be made.

@@ -180,3 +180,167 @@ fn a_page_that_was_left_unfilled_is_copied() {
     assert_eq!(visit(&mut cache, [50, 51]), 0);
     assert_eq!(visit(&mut cache, [50, 51, 52]), 2);
 }
+
+/// A cache that keeps states in so many slots, those of prompts at every three pages.
+fn with_states(num_pages: usize, num_slots: usize) -> KvCache {
+    let cache = KvCache::with_prefix_caching(num_pages, PAGE);
+    cache.with_states(num_slots).with_checkpoint_interval(3 * PAGE)
+}
+
+/// Runs the pending tokens of a sequence in slices that end where checkpoints are made. Gives the lengths of the slices.
+fn read(cache: &mut KvCache, sequence: &mut Sequence) -> Vec<usize> {
+    let mut slices = Vec::new();
+    while sequence.pending() > 0 {
+        let count = cache.until_checkpoint(sequence, sequence.pending());
+        assert!(cache.grow(sequence, sequence.cached + count));
+        let (from, to) = sequence.state_slots();
+        assert!(sequence.cached == 0 || from != to, "a slot that is read is not written");
+        sequence.cached += count;
+        cache.publish(sequence);
+        slices.push(count);
+    }
+    slices
+}
+
+/// Starts a sequence, reads it and lets it go: how many tokens it found in the cache, and the slices of the others.
+fn pass(cache: &mut KvCache, tokens: impl IntoIterator<Item = u32>) -> (usize, Vec<usize>) {
+    let mut sequence = sequence(tokens);
+    assert!(cache.start(&mut sequence));
+    let found = sequence.cached;
+    let slices = read(cache, &mut sequence);
+    cache.release(&mut sequence);
+    (found, slices)
+}
+
+#[test]
+fn slices_of_a_prompt_end_where_its_state_is_kept() {
+    let mut cache = with_states(16, 8);
+    // At every twelve tokens, and at the last border before the end.
+    assert_eq!(pass(&mut cache, 0..30), (0, vec![12, 12, 4, 2]));
+    assert_eq!(cache.num_cached_state_slots(), 3);
+    assert_eq!(pass(&mut cache, 0..30), (28, vec![2]));
+    assert_eq!(pass(&mut cache, (0..30).chain(90..95)), (28, vec![4, 3]));
+    // 27 tokens are shared, 24 of them up to a checkpoint.
+    assert_eq!(pass(&mut cache, (0..27).chain([90, 91])), (24, vec![4, 1]));
+    assert_eq!(pass(&mut cache, (0..23).chain([90, 91])), (12, vec![12, 1]));
+    assert_eq!(pass(&mut cache, 0..11), (0, vec![8, 3]));
+    // Where the prompt ends with a page, its end is kept as well: an answer follows there.
+    assert_eq!(pass(&mut cache, 50..58), (0, vec![4, 4]));
+    assert_eq!(pass(&mut cache, 50..59), (8, vec![1]));
+    assert_eq!(pass(&mut cache, 50..58), (4, vec![4]));
+    assert_eq!(cache.num_free_state_slots(), 8);
+}
+
+#[test]
+fn answers_keep_the_state_of_their_last_page() {
+    let mut cache = with_states(16, 4);
+    let mut talker = sequence(0..5);
+    assert!(cache.start(&mut talker));
+    read(&mut cache, &mut talker);
+    for token in 5..30 {
+        talker.tokens.push(token);
+        assert_eq!(read(&mut cache, &mut talker), [1]);
+        // That of the prompt, and that of the last page, unless the sequence is just there.
+        let kept = 1 + usize::from(token >= 8 && !talker.cached.is_multiple_of(PAGE));
+        assert_eq!(cache.num_cached_state_slots(), kept, "after {token}");
+    }
+    cache.release(&mut talker);
+    assert_eq!(pass(&mut cache, 0..40).0, 28, "of 29 tokens that were run");
+    assert_eq!(pass(&mut cache, (0..20).chain([70])).0, 4, "of the prompt");
+}
+
+#[test]
+fn tokens_that_run_together_are_cut_at_their_last_border() {
+    let mut cache = with_states(16, 4);
+    let mut talker = sequence(0..5);
+    assert!(cache.start(&mut talker));
+    assert_eq!(read(&mut cache, &mut talker), [4, 1]);
+    talker.tokens.extend(5..20);
+    assert_eq!(read(&mut cache, &mut talker), [7, 4, 4], "at the interval, and before the last");
+    cache.release(&mut talker);
+    assert_eq!(pass(&mut cache, 0..40).0, 16 + 4);
+}
+
+#[test]
+fn checkpoints_are_given_up_first_those_used_longest_ago() {
+    let mut cache = with_states(32, 4);
+    for start in [0, 100, 200] {
+        assert_eq!(pass(&mut cache, start..start + 6), (0, vec![4, 2]));
+    }
+    assert_eq!(cache.num_cached_state_slots(), 3, "one slot of four is enough for who reads");
+    assert_eq!(pass(&mut cache, 0..6), (4, vec![2]));
+    // Two that run need four slots, so two checkpoints go, and the third when one of the two keeps another.
+    let (mut a, mut b) = (sequence(300..303), sequence(400..403));
+    assert!(cache.start(&mut a) && cache.start(&mut b));
+    read(&mut cache, &mut a);
+    read(&mut cache, &mut b);
+    assert_eq!(cache.num_cached_state_slots(), 2);
+    a.tokens.push(7);
+    b.tokens.push(7);
+    assert!(cache.prepare(&mut a) && cache.prepare(&mut b));
+    assert_eq!(cache.num_cached_state_slots(), 0, "each holds a slot to read and one to write");
+    assert!(!cache.start(&mut sequence(500..503)), "and a third has none");
+    cache.release(&mut a);
+    cache.release(&mut b);
+    assert_eq!(cache.num_free_state_slots(), 4);
+    assert_eq!(pass(&mut cache, 0..6).0, 0);
+}
+
+#[test]
+fn a_page_that_is_used_again_frees_its_checkpoint() {
+    let mut cache = with_states(3, 8);
+    assert_eq!(pass(&mut cache, 0..6), (0, vec![4, 2]));
+    assert_eq!(cache.num_cached_state_slots(), 1);
+    assert_eq!(pass(&mut cache, 100..112), (0, vec![8, 4]));
+    assert_eq!(cache.num_cached_state_slots(), 2, "those of the second alone");
+    assert_eq!(pass(&mut cache, 0..6), (0, vec![4, 2]));
+    cache.reset_prefixes();
+    assert_eq!((cache.num_cached_state_slots(), cache.num_free_state_slots()), (0, 8));
+    assert_eq!(pass(&mut cache, 0..6).0, 0);
+}
+
+#[test]
+fn sequences_share_the_state_of_their_prompt() {
+    let mut cache = KvCache::paged(8, PAGE).with_states(4);
+    let mut first = sequence(0..6);
+    assert!(cache.start(&mut first));
+    assert_eq!(read(&mut cache, &mut first), [6], "nothing is kept without prefix caching");
+    let mut second = cache.fork(&first, SequenceId(1));
+    let (prompt, _) = first.state_slots();
+    first.tokens.push(6);
+    read(&mut cache, &mut first);
+    second.tokens.push(7);
+    assert!(cache.start(&mut second));
+    assert_eq!(second.state_slots().0, prompt);
+    assert_ne!(second.state_slots().1, first.state_slots().0);
+    read(&mut cache, &mut second);
+    // From then on each has two slots, which it uses in turn.
+    let alternates = |sequence: &mut Sequence, cache: &mut KvCache| {
+        let mut used = Vec::new();
+        for _ in 0..4 {
+            sequence.tokens.push(8);
+            assert!(cache.grow(sequence, sequence.tokens.len()));
+            used.push(sequence.state_slots());
+            read(cache, sequence);
+        }
+        used[0] == used[2] && used[1] == used[3] && used[1] == (used[0].1, used[0].0)
+    };
+    assert!(alternates(&mut first, &mut cache) && alternates(&mut second, &mut cache));
+    cache.release(&mut first);
+    cache.release(&mut second);
+    assert_eq!(cache.num_free_state_slots(), 4);
+}
+
+#[test]
+fn forgetting_reaches_states_of_those_that_run() {
+    let mut cache = with_states(8, 4);
+    let mut running = sequence(0..9);
+    assert!(cache.start(&mut running));
+    read(&mut cache, &mut running);
+    cache.reset_prefixes();
+    running.tokens.extend(9..14);
+    read(&mut cache, &mut running);
+    assert_eq!(cache.num_cached_state_slots(), 0);
+    cache.release(&mut running);
+    assert_eq!(pass(&mut cache, 0..14).0, 0);
+}

@@ -5,6 +5,9 @@
 //! is prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
 //! pages back; its tokens, generated ones included, run again later, before any sequence that has not started.
 //!
+//! A model may keep a state of each sequence. There are slots for the states of all that may run, and a slice ends where a
+//! state is to be kept for prefix caching.
+//!
 //! Sequences with one prompt are read as one, their siblings; when its first token is chosen, the others start from the
 //! pages of the prompt. Until there is room for them they wait with those that were preempted, and give the pages back
 //! before any that runs has to.
@@ -19,8 +22,7 @@ mod waiting;
 use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
-use crate::kv_cache::{KvCache, PrefixCache};
-use crate::kv_cache::{Sequence, SequenceId};
+use crate::kv_cache::{KvCache, PrefixCache, SLOTS_PER_SEQUENCE, Sequence, SequenceId};
 pub use waiting::MAX_PASSES;
 use waiting::Waiting;
 
@@ -91,12 +93,15 @@ impl Scheduler {
     /// A scheduler with nothing to do.
     ///
     /// # Panics
-    /// If a limit, or what prompts are padded to, is 0: nothing could ever run.
+    /// If a limit, or what prompts are padded to, is 0, or there are states of fewer sequences than may run: some could
+    /// never run.
     pub fn new(limits: Limits, batching: Batching, cache: KvCache) -> Scheduler {
         let Limits { max_batch_tokens, max_cache_batch_size, max_ce_batch_size, max_num_steps } = limits;
         let least = max_batch_tokens.min(max_cache_batch_size).min(max_ce_batch_size).min(max_num_steps);
         assert!(least > 0, "{limits:?} lets nothing run");
         assert!(batching != Batching::Homogenous { pad_to_multiple_of: 0 }, "{batching:?} has no multiples");
+        let (slots, needed) = (cache.num_state_slots(), SLOTS_PER_SEQUENCE * max_cache_batch_size);
+        assert!(slots == 0 || slots >= needed, "{slots} slots for states, of which {needed} are needed");
         let (waiting, preempted, running) = (Waiting::default(), VecDeque::new(), Vec::new());
         Scheduler { limits, batching, cache, waiting, preempted, running, steps_left: 0, preemptions: 0 }
     }
@@ -292,7 +297,8 @@ impl Scheduler {
     fn decode_again(&mut self) -> Option<Vec<usize>> {
         self.steps_left = self.steps_left.checked_sub(1)?;
         let decode = !self.running.is_empty() && self.running.iter().all(Sequence::decodes);
-        decode.then(|| vec![1; self.running.len()])
+        let ready = decode && self.running.iter_mut().all(|sequence| self.cache.prepare(sequence));
+        ready.then(|| vec![1; self.running.len()])
     }
 
     /// Decides who runs, and gives the number of tokens for each of the first of those that run.
@@ -317,7 +323,7 @@ impl Scheduler {
     fn plan_running(&mut self, counts: &mut Vec<usize>, budget: &mut Budget) {
         while counts.len() < self.running.len() && budget.tokens > 0 {
             let next = counts.len();
-            let count = budget.allows(&self.running[next]);
+            let count = self.cache.until_checkpoint(&self.running[next], budget.allows(&self.running[next]));
             if count == 0 {
                 counts.push(0);
             } else if self.make_room(next, count) {
@@ -339,7 +345,7 @@ impl Scheduler {
             && self.start_next(|_| true)
         {
             let started = &self.running[counts.len()];
-            let count = budget.allows(started);
+            let count = self.cache.until_checkpoint(started, budget.allows(started));
             budget.spend(started, count);
             counts.push(count);
             prefilling += usize::from(!started.decodes());

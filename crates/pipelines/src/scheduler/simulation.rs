@@ -1,9 +1,11 @@
-//! The scheduler and its cache against a machine whose cache slots say what they hold: whatever comes when, and
+//! The scheduler and its cache against a machine whose cache slots say what they hold: whatever comes when, whatever fails, and
 //! however little room there is, each sequence gets what it would get alone.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::*;
 use crate::kv_cache::PageCopy;
@@ -31,14 +33,28 @@ fn continuation(id: SequenceId, prompt: &[u32], max_tokens: usize) -> Vec<u32> {
             slots.push(last);
         }
         tokens.push(predict(id, slots.iter().copied()));
+        tokens.extend(forced(id, &tokens, max_tokens));
     }
     tokens
 }
 
-/// A cache of slots, and a model that reads what it computes with from there.
+/// Tokens that follow those of every other sequence in any case, as a grammar says.
+fn forced(id: SequenceId, tokens: &[u32], max_tokens: usize) -> Vec<u32> {
+    let forces = id.0.is_multiple_of(2) && tokens.last() == Some(&2);
+    let count = if forces { max_tokens.saturating_sub(tokens.len()).min(5) } else { 0 };
+    [0, 1, 2, 0, 0][..count].to_vec()
+}
+
+/// The state of a sequence of these tokens.
+fn state_of(tokens: &[u32]) -> u64 {
+    tokens.iter().fold(0, |before, &token| digest(before, token))
+}
+
+/// A cache of slots, the states of sequences, and a model that reads what it computes with from there.
 struct Machine {
     page_size: usize,
     slots: Vec<u64>,
+    states: Vec<u64>,
 }
 
 impl Machine {
@@ -46,18 +62,26 @@ impl Machine {
         slice.pages[position / self.page_size] as usize * self.page_size + position % self.page_size
     }
 
-    /// Copies, stores all new tokens, and only then looks at what is stored: as the kernels do.
-    fn run(&mut self, batch: &Batch) -> Vec<u32> {
-        for &PageCopy { from, to } in &batch.copies {
+    fn copy(&mut self, copies: &[PageCopy]) {
+        for &PageCopy { from, to } in copies {
             let from = from as usize * self.page_size;
             self.slots.copy_within(from..from + self.page_size, to as usize * self.page_size);
         }
+    }
+
+    /// Stores all new tokens and the states after them, and only then looks at what is stored: as the kernels do.
+    fn run(&mut self, batch: &Batch) -> Vec<u32> {
         for slice in &batch.slices {
             let padding = std::iter::repeat_n(VOCAB, slice.padding);
             for (position, token) in (slice.cached..).zip(slice.tokens.iter().copied().chain(padding)) {
                 let before = position.checked_sub(1).map_or(0, |before| self.slots[self.slot(slice, before)]);
                 let slot = self.slot(slice, position);
                 self.slots[slot] = digest(before, token);
+            }
+            if !self.states.is_empty() {
+                let before = if slice.cached == 0 { 0 } else { self.states[slice.state_from as usize] };
+                let after = slice.tokens.iter().fold(before, |before, &token| digest(before, token));
+                self.states[slice.state_to as usize] = after;
             }
         }
         let predict_all = |slice: &Slice| -> Vec<u32> {
@@ -66,6 +90,44 @@ impl Machine {
             slice.ids().map(|id| predict(id, stored.iter().copied())).collect()
         };
         batch.slices.iter().filter(|slice| slice.predicts).flat_map(predict_all).collect()
+    }
+
+    /// Runs slices, whose pages were copied, and tells the scheduler.
+    fn advance(&mut self, scheduler: &mut Scheduler, slices: Vec<Slice>) {
+        let batch = Batch { slices, ..Batch::default() };
+        self.check_states(&batch, scheduler);
+        let predicted = self.run(&batch);
+        scheduler.advance(&batch, &predicted);
+    }
+
+    /// Runs a step that fails and leaves anything where it writes.
+    fn fail(&mut self, batch: &Batch) {
+        for slice in &batch.slices {
+            for position in slice.cached..slice.cached + slice.tokens.len() {
+                let slot = self.slot(slice, position);
+                self.slots[slot] = u64::MAX - position as u64;
+            }
+            if let Some(state) = self.states.get_mut(slice.state_to as usize) {
+                *state = u64::MAX;
+            }
+        }
+    }
+
+    /// Checks that each slice reads the state after the tokens before it, and that nobody else writes what it reads or writes.
+    fn check_states(&self, batch: &Batch, scheduler: &Scheduler) {
+        if self.states.is_empty() {
+            assert!(batch.slices.iter().all(|slice| (slice.state_from, slice.state_to) == (0, 0)));
+            return;
+        }
+        let mut written = HashSet::new();
+        for slice in &batch.slices {
+            let tokens = &scheduler.get(slice.id).unwrap().tokens[..slice.cached];
+            let state = self.states[slice.state_from as usize];
+            assert!(tokens.is_empty() || state == state_of(tokens), "{:?} reads another state", slice.id);
+            assert!(written.insert(slice.state_to), "{:?} writes where another does", slice.id);
+        }
+        let reads = |slice: &Slice| slice.cached > 0 && written.contains(&slice.state_from);
+        assert!(!batch.slices.iter().any(reads), "a slot is read and written");
     }
 }
 
@@ -93,12 +155,28 @@ enum Sharing {
     Naive(usize),
 }
 
+/// How a step fails.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// As a whole: it is tried again.
+    All,
+    /// As a whole, and its halves do not.
+    Halves,
+    /// Because of one of its slices.
+    One(usize),
+}
+
 #[derive(Debug, Clone)]
 struct Mix {
     strategy: Sharing,
     limits: Limits,
     page_size: usize,
     spare_pages: usize,
+    /// Slots for states beyond those that the sequences need at once, and tokens between checkpoints; `None` of models without
+    /// states.
+    states: Option<(usize, usize)>,
+    /// How steps fail, in turn.
+    faults: Vec<Option<Fault>>,
     reset: usize,
     /// The limit of prefill tokens in each step that also decodes.
     prefill: Vec<usize>,
@@ -144,17 +222,34 @@ fn mixes() -> impl Strategy<Value = Mix> {
     );
     let page_size = prop::sample::select(vec![1, 2, 4, 16]);
     let prefill = prop_oneof![Just(vec![usize::MAX]), prop::collection::vec(0..12usize, 1..9)];
-    (strategy, limits, page_size, 0..20usize, 0..120usize, prefill, arrivals()).prop_map(
-        |(strategy, limits, page_size, spare_pages, reset, prefill, arrivals)| Mix {
+    let fault = prop_oneof![Just(Fault::All), Just(Fault::Halves), (0..6usize).prop_map(Fault::One)];
+    let faults = prop::collection::vec(prop::option::weighted(0.15, fault), 0..30);
+    let room = (0..20usize, prop::option::weighted(0.7, (0..12usize, 1..20usize)));
+    let steps = (0..120usize, faults, prefill);
+    (strategy, limits, page_size, room, steps, arrivals()).prop_map(
+        |(strategy, limits, page_size, (spare_pages, states), (reset, faults, prefill), arrivals)| Mix {
             strategy,
             limits,
             page_size,
             spare_pages,
+            states,
+            faults,
             reset,
             prefill,
             arrivals,
         },
     )
+}
+
+/// What happened in mixes.
+#[derive(Debug, Default)]
+struct Counts {
+    preemptions: usize,
+    /// Tokens of prompts that did not have to run, of models without and with states.
+    cached_tokens: [u64; 2],
+    /// Checkpoints that were left at the end.
+    checkpoints: usize,
+    failed: usize,
 }
 
 impl Mix {
@@ -177,7 +272,45 @@ impl Mix {
                 KvCache::slots(num_pages, self.page_size, padded),
             ),
         };
+        let cache = match self.states {
+            Some((spare, interval)) => {
+                let needed = SLOTS_PER_SEQUENCE * self.limits.max_cache_batch_size;
+                cache.with_states(needed + spare).with_checkpoint_interval(interval)
+            }
+            None => cache,
+        };
         Scheduler::new(self.limits, batching, cache)
+    }
+
+    /// Runs a batch as the generator does. Gives the sequences of the slice that fails, if one does.
+    fn run(
+        &self,
+        step: usize,
+        machine: &mut Machine,
+        scheduler: &mut Scheduler,
+        mut batch: Batch,
+    ) -> Vec<SequenceId> {
+        machine.copy(&std::mem::take(&mut batch.copies));
+        let Some(fault) = self.faults.get(step % (self.faults.len() + 1)).copied().flatten() else {
+            machine.advance(scheduler, batch.slices);
+            return Vec::new();
+        };
+        machine.fail(&batch);
+        let mut slices = batch.slices;
+        match fault {
+            _ if slices.is_empty() => Vec::new(),
+            Fault::All => Vec::new(),
+            Fault::Halves => {
+                let half = slices.split_off(slices.len() / 2);
+                [slices, half].into_iter().for_each(|slices| machine.advance(scheduler, slices));
+                Vec::new()
+            }
+            Fault::One(index) => {
+                let failed = slices.remove(index % slices.len());
+                machine.advance(scheduler, slices);
+                failed.ids().collect()
+            }
+        }
     }
 
     /// `started` follows those that stand for their siblings from now on.
@@ -203,14 +336,16 @@ impl Mix {
         }
     }
 
-    fn check(&self) {
+    fn check(&self, counts: &mut Counts) {
         let mut scheduler = self.scheduler();
         let slots = vec![u64::MAX; scheduler.cache().num_pages() * self.page_size];
-        let mut machine = Machine { page_size: self.page_size, slots };
+        let states = vec![u64::MAX; scheduler.cache().num_state_slots()];
+        let mut machine = Machine { page_size: self.page_size, slots, states };
         let mut finished: HashMap<SequenceId, Vec<u32>> = HashMap::new();
+        let mut failed: HashSet<SequenceId> = HashSet::new();
         let mut started: Vec<SequenceId> = Vec::new();
         for step in 0.. {
-            assert!(step < 2000, "it never ends");
+            assert!(step < 4000, "it never ends");
             self.add_and_cancel(step, &mut scheduler, &mut started);
             if step == self.reset {
                 scheduler.reset_prefixes();
@@ -235,20 +370,33 @@ impl Mix {
             assert!(going.iter().map(order).is_sorted(), "those that started first are first");
             assert!(batch.num_tokens() <= self.limits.max_batch_tokens);
             assert!(batch.slices.len() <= self.limits.max_cache_batch_size);
-            let predicted = machine.run(&batch);
-            scheduler.advance(&batch, &predicted);
-            for id in batch.predicting() {
-                if scheduler.get(id).unwrap().remaining() == 0 {
+            let predicting: Vec<SequenceId> = batch.predicting().collect();
+            for id in self.run(step, &mut machine, &mut scheduler, batch) {
+                scheduler.remove(id);
+                failed.insert(id);
+            }
+            for id in predicting {
+                // A sequence may have failed, and one whose step did not run has no new token.
+                let grew = scheduler.get(id).filter(|sequence| sequence.decodes());
+                let forced = grew.map(|sequence| forced(id, &sequence.tokens, sequence.max_tokens));
+                scheduler.append(id, &forced.unwrap_or_default());
+                if scheduler.get(id).is_some_and(|sequence| sequence.remaining() == 0) {
                     finished.insert(id, scheduler.remove(id).unwrap().tokens);
                 }
             }
         }
-        assert_eq!(scheduler.cache().num_free(), scheduler.cache().num_pages(), "all pages come back");
+        let cache = scheduler.cache();
+        assert_eq!(cache.num_free(), cache.num_pages(), "all pages come back");
+        assert_eq!(cache.num_free_state_slots(), cache.num_state_slots(), "all slots come back");
+        counts.preemptions += scheduler.preemptions();
+        counts.cached_tokens[usize::from(self.states.is_some())] += cache.prefix_stats().cached_tokens;
+        counts.checkpoints += cache.num_cached_state_slots();
+        counts.failed += failed.len();
         for (index, arrival) in self.arrivals.iter().enumerate() {
             for (sibling, id) in arrival.ids(index).enumerate() {
                 let Some(tokens) = finished.get(&id) else {
                     let cancelled = arrival.cancelled.is_some_and(|(_, which)| which == sibling);
-                    assert!(cancelled, "{id:?} was lost");
+                    assert!(cancelled || failed.contains(&id), "{id:?} was lost");
                     continue;
                 };
                 let expected = continuation(id, &arrival.prompt, arrival.prompt.len() + arrival.max_new);
@@ -265,11 +413,22 @@ impl Arrival {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn each_sequence_gets_what_it_gets_alone(mix in mixes()) {
-        mix.check();
+#[test]
+fn each_sequence_gets_what_it_gets_alone() {
+    let config = Config { cases: 4000, failure_persistence: None, ..Config::default() };
+    let counts = RefCell::new(Counts::default());
+    let check = |mix: Mix| {
+        mix.check(&mut counts.borrow_mut());
+        Ok(())
+    };
+    match TestRunner::new(config).run(&mixes(), check) {
+        Err(TestError::Fail(reason, mix)) => panic!("{reason}\n{mix:#?}"),
+        result => result.unwrap(),
     }
+    let Counts { preemptions, cached_tokens: [without, with], checkpoints, failed } = counts.into_inner();
+    let least = [preemptions, without as usize, with as usize, checkpoints, failed].into_iter().min();
+    assert!(
+        least > Some(1000),
+        "{preemptions} {without} {with} {checkpoints} {failed}: the mixes show little"
+    );
 }

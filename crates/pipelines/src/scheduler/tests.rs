@@ -71,6 +71,7 @@ impl Script {
         }
         let cache = self.scheduler.cache();
         assert_eq!(cache.num_free(), cache.num_pages(), "all pages come back");
+        assert_eq!(cache.num_free_state_slots(), cache.num_state_slots(), "all slots come back");
         self
     }
 
@@ -449,4 +450,52 @@ fn a_sibling_that_is_cancelled_leaves_the_others() {
         let (one, other) = (left[0], left[1]);
         script.prints(&format!("0:0+4\n{one}:4+2!\n{one}:6+1! {other}:6+1!"));
     }
+}
+
+#[test]
+fn slices_end_where_states_are_kept() {
+    let limits = Limits { max_cache_batch_size: 2, ..limits(64) };
+    let cache = KvCache::with_prefix_caching(16, 16).with_states(8).with_checkpoint_interval(48);
+    // The second prompt begins as the first does, whose answer passes a border meanwhile.
+    let next = Sequence { id: SequenceId(1), ..distinct(0, 70, 72) };
+    let other = Sequence { id: SequenceId(2), ..distinct(0, 60, 61) };
+    let script = Script::new(continuous(limits, cache), &[(40, 51)])
+        .at(12, Command::Add(next))
+        .at(16, Command::Add(other));
+    script.run().prints(&format!(
+        "0:0+32\n0:32+8!\n{}
+         1:32+16
+         1:48+16
+         1:64+6!
+         1:70+1!
+         2:48+12!",
+        alone(0, 40..50)
+    ));
+}
+
+#[test]
+fn a_preempted_sequence_goes_on_from_its_deepest_checkpoint() {
+    // Sequence 1 yields at 33 tokens, having kept the states of two pages. Sequence 0 takes the second of these later.
+    let limits = Limits { max_cache_batch_size: 2, ..limits(64) };
+    let cache = KvCache::with_prefix_caching(5, 16).with_states(8);
+    let script = Script::new(continuous(limits, cache), &[(16, 51), (17, 36)]).run();
+    assert_eq!(script.scheduler.preemptions(), 1);
+    let both: Vec<String> = (16..32).map(|n| format!("0:{n}+1! 1:{n}+1!")).collect();
+    let (both, first, second) = (both.join("\n"), alone(0, 32..50), alone(1, 33..35));
+    script.prints(&format!("0:0+16! 1:0+16\n{both}\n{first}\n1:16+16\n1:32+1!\n{second}"));
+}
+
+#[test]
+fn siblings_share_a_state_as_long_as_there_is_a_slot_for_it() {
+    let run = |slots| {
+        let limits = Limits { max_cache_batch_size: 1, ..limits(64) };
+        let cache = KvCache::paged(8, 16).with_states(slots);
+        let mut scheduler = continuous(limits, cache);
+        scheduler.add(with_siblings(distinct(0, 20, 23), 2)).unwrap();
+        Script::new(scheduler, &[]).run()
+    };
+    run(3).prints("0:0+20!\n0:20+1!\n0:21+1!\n1:20+1!\n1:21+1!\n2:20+1!\n2:21+1!");
+    let tight = run(2);
+    assert_eq!(tight.scheduler.preemptions(), 2);
+    tight.prints("0:0+20!\n0:20+1!\n0:21+1!\n1:0+21!\n1:21+1!\n2:0+21!\n2:21+1!");
 }

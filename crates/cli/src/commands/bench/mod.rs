@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use engine::Profile;
-use pipelines::{Batch, EventKind, Generator, Plan, Request, SamplingOptions, Slice, TextModel};
+use pipelines::{Batch, EventKind, Generator, Plan, Request, SamplingOptions, Slice, StateSlot, TextModel};
 
 use limits::Limits;
 use report::{Figure, Format, Report};
@@ -292,9 +292,9 @@ fn measure_prompt_at_depth(
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
     let tokens = prompt(0, depth + count, model.decoder().vocab);
     for start in (0..depth).step_by(FILL_TOKENS) {
-        runner.run(&batch(tokens[start..depth.min(start + FILL_TOKENS)].to_vec(), start, pages))?;
+        runner.run(&batch(tokens[start..depth.min(start + FILL_TOKENS)].to_vec(), start, pages, 0))?;
     }
-    let batch = batch(tokens[depth..].to_vec(), depth, pages);
+    let batch = batch(tokens[depth..].to_vec(), depth, pages, 1);
     runner.run(&batch)?; // The first run plans memory and is not counted.
     let mut times = Vec::new();
     for _ in 0..repetitions {
@@ -346,19 +346,20 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits
     }
     let pages = (tokens + 1).div_ceil(model.page_size());
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
-    let mut profile = |cached: usize, count: usize| -> anyhow::Result<Profile> {
-        let batch = batch(prompt(0, count, model.decoder().vocab), cached, pages);
+    let mut profile = |cached: usize, count: usize, state_to| -> anyhow::Result<Profile> {
+        let batch = batch(prompt(0, count, model.decoder().vocab), cached, pages, state_to);
         runner.run(&batch)?; // The first run plans memory and faults pages in.
         Ok(runner.profile(&batch)?)
     };
-    let (prefill, decode) = (profile(0, tokens)?, profile(tokens, 1)?);
+    let (prefill, decode) = (profile(0, tokens, 0)?, profile(tokens, 1, 1)?);
     put(&format!("{title}\n\nprompt of {tokens} tokens\n{prefill}\ndecode after {tokens} tokens\n{decode}"))
 }
 
-/// A batch of one sequence with `cached` tokens in the cache.
-fn batch(tokens: Vec<u32>, cached: usize, pages: usize) -> Batch {
+/// A batch of one sequence with `cached` tokens in the cache. If the model keeps a state of it, that goes from slot 0 to
+/// `state_to`: a batch that runs again starts from the same state if that is another slot.
+fn batch(tokens: Vec<u32>, cached: usize, pages: usize, state_to: StateSlot) -> Batch {
     let pages = (0..pages as u32).collect();
-    let slice = Slice { cached, tokens, pages, predicts: true, outputs: 1, ..Slice::default() };
+    let slice = Slice { cached, tokens, pages, predicts: true, outputs: 1, state_to, ..Slice::default() };
     Batch { slices: vec![slice], ..Batch::default() }
 }
 
