@@ -113,6 +113,8 @@ fn verdict(resolved: &anyhow::Result<Plan>) -> Value {
             "weights_bytes": memory.weights,
             "cache_bytes": memory.cache,
             "cache_tokens": memory.cache_tokens,
+            "state_slots": memory.state_slots,
+            "states_bytes": memory.states,
             "free_bytes": memory.free,
             "max_length": memory.max_length,
             "max_cache_batch_size": memory.max_batch,

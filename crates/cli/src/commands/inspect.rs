@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use models::{Channel, Decoder, Encoder, Mixer, Network};
-use pipelines::{CompiledPlan, MemoryBytes};
+use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
 use crate::command_profile;
@@ -18,9 +18,9 @@ use crate::settings::ModelPath;
 const AFTER_HELP: &str = "\
 No weights are read, so large models are quick too.
 
-JSON of a model: facts{}, parameters, context_length, weights_bytes, cache_bytes_per_token, tensors[{name, type, shape[], \
-bytes}]. JSON of an artifact (.mef): made_by, device, target, obstacle, models[{name, text_bytes, constants, \
-constant_bytes}], weights[{name, type, layout, bytes}], bytes, sections.";
+JSON of a model: facts{}, parameters, context_length, weights_bytes, cache_bytes_per_token, state_bytes_per_slot, \
+tensors[{name, type, shape[], bytes}]. JSON of an artifact (.mef): made_by, device, target, obstacle, models[{name, \
+text_bytes, constants, constant_bytes}], weights[{name, type, layout, bytes}], bytes, sections.";
 
 /// Arguments of `peri inspect`.
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ fn print(arguments: &Arguments, model: &CompiledPlan, length: usize) -> std::io:
     out.flush()
 }
 
-/// Names and values, in the order they print; the cache is that for `length` tokens.
+/// Names and values, in the order they print; the cache is that of a sequence of `length` tokens.
 fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
     let config = &model.checkpoint().config;
     let (network, tokens) = match &model.checkpoint().network {
@@ -105,8 +105,13 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
         let (bytes, per_token) = (MemoryBytes(cache), MemoryBytes(per_token));
         facts.push(("cache", format!("{bytes} for {tokens} tokens, {per_token} a token")));
     }
+    let (state, slots) = (plan.state_bytes_per_slot(), SLOTS_PER_SEQUENCE as u64);
+    if state > 0 {
+        facts.push(("state", format!("{} a sequence, in each of {slots} slots", MemoryBytes(state))));
+    }
     let free = MemoryBytes(plan.free_memory().unwrap_or(u64::MAX));
-    facts.push(("memory needed", format!("{} of {free} free", MemoryBytes(weights.saturating_add(cache)))));
+    let needed = weights.saturating_add(cache).saturating_add(state.saturating_mul(slots));
+    facts.push(("memory needed", format!("{} of {free} free", MemoryBytes(needed))));
     facts
 }
 
@@ -256,6 +261,7 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
         "context_length": network.context_length(),
         "weights_bytes": model.checkpoint().loaded_weights().bytes(),
         "cache_bytes_per_token": model.plan().cache_bytes_per_token(),
+        "state_bytes_per_slot": model.plan().state_bytes_per_slot(),
         "tensors": tensors,
     })
 }

@@ -27,8 +27,8 @@ is 4.
 
 JSON: model, architecture, task, parameters, active_parameters, encoding, quantize, files[{name, bytes, cached}], \
 bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype, cache_page_size, \
-cache_bytes_per_token, cache_bytes, cache_tokens, max_length, max_length_inferred, max_cache_batch_size, \
-max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings. Unknown values are null.
+cache_bytes_per_token, cache_bytes, cache_tokens, state_bytes_per_slot, state_slots, states_bytes, max_length, \
+max_length_inferred, max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings. Unknown values are null.
 
 Examples:
   peri plan model.gguf --max-length 8192 --max-cache-batch-size 4
@@ -150,6 +150,9 @@ impl Report {
                 format!("{strategy}, pages of {page_size} tokens, {dtype}, {per_token} a token"),
             ));
         }
+        if self.is_sized() && plan.state_bytes_per_slot() > 0 {
+            rows.push(("state of a sequence", words(plan.state_bytes_per_slot())));
+        }
         rows.extend(self.fits().into_iter().flat_map(division));
         if let (Some(plan), Some(total)) = (self.fits(), self.total().map(words)) {
             rows.push((
@@ -206,6 +209,9 @@ impl Report {
             "cache_bytes_per_token": sized(self.plan.cache_bytes_per_token().into()),
             "cache_bytes": memory.map(|memory| memory.cache),
             "cache_tokens": memory.map(|memory| memory.cache_tokens),
+            "state_bytes_per_slot": sized(self.plan.state_bytes_per_slot().into()),
+            "state_slots": memory.map(|memory| memory.state_slots),
+            "states_bytes": memory.map(|memory| memory.states),
             "max_length": memory.map(|memory| memory.max_length),
             "max_length_inferred": memory.map(|memory| memory.length_inferred),
             "max_cache_batch_size": memory.map(|memory| memory.max_batch),
@@ -230,8 +236,7 @@ fn parameters(network: &Network) -> String {
 fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
     let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
     // Encoders have no cache.
-    let cache = (plan.cache_tokens > 0)
-        .then(|| ("cache in all", format!("{} for {} tokens", words(plan.cache), plan.cache_tokens)));
+    let cache = (plan.cache_tokens > 0).then(|| ("cache in all", plan.cache_in_words()));
     let limits = [
         ("max_length", format!("{} ({})", plan.max_length, origin(plan.length_inferred))),
         ("max_cache_batch_size", format!("{} ({})", plan.max_batch, origin(plan.batch_inferred))),

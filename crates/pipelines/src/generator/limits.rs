@@ -32,11 +32,12 @@ pub(super) fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
 
 /// A cache of so many pages.
 pub(super) fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<KvCache, Error> {
-    Ok(match (is_paged(plan), plan.config().enable_prefix_caching) {
+    let cache = match (is_paged(plan), plan.config().enable_prefix_caching) {
         (false, _) => KvCache::slots(num_pages, page_size, reserved(plan)?),
         (true, false) => KvCache::paged(num_pages, page_size),
         (true, true) => KvCache::with_prefix_caching(num_pages, page_size),
-    })
+    };
+    Ok(cache.with_states(plan.memory()?.state_slots))
 }
 
 /// What bounds a step.

@@ -80,7 +80,7 @@ impl Generator {
         let page_size = model.page_size();
         let num_pages = limits::num_pages(plan, page_size)?;
         // First of all, as it finds out whether there is memory for so many pages.
-        let runner = model.runner(num_pages)?;
+        let runner = model.runner_with_slots(num_pages, plan.memory()?.state_slots)?;
         let cache = limits::cache(plan, num_pages, page_size)?;
         let config = plan.config();
         let limits = RequestLimits {

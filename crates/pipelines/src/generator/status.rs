@@ -24,6 +24,12 @@ pub struct Status {
     pub free_pages: usize,
     /// Of these, pages that hold tokens of earlier requests.
     pub cached_pages: usize,
+    /// Slots for states of requests; 0 of models that keep none.
+    pub num_state_slots: usize,
+    /// Of these, slots that no request holds.
+    pub free_state_slots: usize,
+    /// Of these, slots with states of earlier requests.
+    pub cached_state_slots: usize,
     /// Pages of the KV cache.
     pub num_pages: usize,
     /// Tokens in a page.
@@ -118,6 +124,9 @@ impl Status {
             queued_tokens: scheduler.queued_tokens(),
             free_pages: cache.num_free(),
             cached_pages: cache.num_cached(),
+            num_state_slots: cache.num_state_slots(),
+            free_state_slots: cache.num_free_state_slots(),
+            cached_state_slots: cache.num_cached_state_slots(),
             num_pages: cache.num_pages(),
             page_size: cache.page_size(),
             preemptions: scheduler.preemptions() as u64,

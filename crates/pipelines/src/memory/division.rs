@@ -2,6 +2,12 @@
 //!
 //! The cache may have `free · utilization - weights` bytes. What a configuration leaves open is made as large as fits;
 //! what it asks for and does not fit is refused with what would.
+//!
+//! A model with recurrent layers keeps states of sequences in slots, which are part of the cache: two slots for each sequence
+//! that may run at once, and in the paged cache one for a prompt whose samples wait. With prefix caching there are at least
+//! two more for each sequence, for checkpoints; more if they take fewer bytes than the pages, and at most one for each page.
+//! A number of sequences that is left open in the paged cache is such that slots take at most a quarter of the memory that is
+//! left after the weights.
 
 use std::fmt;
 
@@ -9,6 +15,7 @@ use sources::MemoryBytes as Bytes;
 
 use super::OutOfMemory;
 use crate::config::{Auto, KVCacheStrategy, MIN_PAGE_SIZE};
+use crate::kv_cache::SLOTS_PER_SEQUENCE;
 
 /// What is asked of memory.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +24,14 @@ pub(crate) struct MemoryRequest {
     pub(crate) weights: u64,
     /// Bytes of cache for each token.
     pub(crate) cache_bytes_per_token: u64,
+    /// Bytes of each slot for a state of a sequence.
+    pub(crate) bytes_per_slot: u64,
     /// Tokens in a page of the cache.
     pub(crate) page_size: usize,
     /// How the cache is used.
     pub(crate) strategy: KVCacheStrategy,
+    /// Whether sequences that begin alike share pages.
+    pub(crate) caches_prefixes: bool,
     /// What room for a sequence is a multiple of, beside whole pages.
     pub(crate) pad_to_multiple_of: usize,
     /// Bytes that are free; `None` if that is unknown.
@@ -43,12 +54,16 @@ pub(crate) struct MemoryRequest {
 pub struct MemoryPlan {
     /// Bytes of weights.
     pub weights: u64,
-    /// Bytes of cache.
+    /// Bytes of cache: of tokens, and of states of sequences if the model keeps them.
     pub cache: u64,
     /// Bytes that are free; `None` if that is unknown.
     pub free: Option<u64>,
     /// Tokens that the cache holds, all sequences together; 0 of models that have none.
     pub cache_tokens: usize,
+    /// Slots for states of sequences; 0 of models that keep none.
+    pub state_slots: usize,
+    /// Bytes of these, which are part of the cache.
+    pub states: u64,
     /// Tokens of a sequence.
     pub max_length: usize,
     /// Whether that was left open.
@@ -78,6 +93,8 @@ const PAGED_BATCH: usize = 512;
 const HOST_PAGED_BATCH: usize = 64;
 /// Tokens that these share, unless a sequence may be longer.
 const HOST_PAGED_TOKENS: usize = 32_768;
+/// The part of the memory for a cache that the slots of such sequences take at most, so that most is left for tokens.
+const SLOTS_PART: u64 = 4;
 
 impl MemoryRequest {
     /// Divides the memory.
@@ -87,7 +104,7 @@ impl MemoryRequest {
     pub(crate) fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
         let Some(free) = self.free else { return Ok(self.unknown()) };
         let workspace = workspace(self.weights, free, self.utilization)?;
-        if self.cache_bytes_per_token == 0 {
+        if self.keeps_nothing() {
             return Ok(self.without_cache());
         }
         let max_batch = self.max_batch.given().unwrap_or_else(|| self.infer_batch(workspace));
@@ -95,14 +112,18 @@ impl MemoryRequest {
         let paged = self.strategy == KVCacheStrategy::Paged;
         // Pages are taken as sequences grow, so one sequence of full length must fit, and all of them need not.
         let certain = if paged { 1 } else { max_batch };
-        let fits = self.longest(workspace, certain);
+        let states = self.slot_bytes(max_batch);
+        let fits = self.longest(workspace.saturating_sub(states), certain);
         let max_length = if self.max_length == Auto::Auto { wanted.min(fits) } else { wanted };
-        if max_length > fits || max_length == 0 {
-            return Err(self.refuse(workspace, free, wanted, certain));
+        if max_length > fits || max_length == 0 || states > workspace {
+            return Err(self.refuse(workspace, free, wanted, max_batch));
         }
-        let full = self.wanted_bytes(max_length, max_batch);
-        let cache = if paged { full.min(workspace - workspace % self.page_bytes()) } else { full };
-        let mut plan = self.divided(max_length, max_batch, cache);
+        let room = workspace - states;
+        let full = self.wanted_pages(max_length, max_batch);
+        let pages = if paged { full.min(self.pages_in(room)) } else { full };
+        let checkpoints = self.more_checkpoints(max_batch, pages, room - pages * self.page_bytes());
+        let mut plan = self.divided(max_length, max_batch, pages, checkpoints);
+        let cache = plan.cache;
         if max_length < wanted {
             plan.warnings.push(format!(
                 "max_length is lowered from the model's {wanted} to {max_length}, which fits beside the weights into \
@@ -111,7 +132,7 @@ impl MemoryRequest {
                 Bytes(free)
             ));
         }
-        if cache < full {
+        if pages < full {
             plan.warnings.push(format!(
                 "the cache holds {} tokens, fewer than the {max_batch} sequences of {max_length} tokens allowed at \
                  once: they wait for each other when all are long",
@@ -132,27 +153,33 @@ impl MemoryRequest {
     fn without_cache(&self) -> MemoryPlan {
         let max_length = self.max_length.given().unwrap_or(self.model_length);
         let max_batch = self.max_batch.given().unwrap_or(1);
-        MemoryPlan { cache_tokens: 0, ..self.divided(max_length, max_batch, 0) }
+        self.divided(max_length, max_batch, 0, 0)
     }
 
     /// If the free memory is unknown, nothing is checked.
     fn unknown(&self) -> MemoryPlan {
         let mut plan = self.without_cache();
-        if self.cache_bytes_per_token > 0 {
+        if !self.keeps_nothing() {
             let (length, batch) = (plan.max_length, plan.max_batch);
-            plan = self.divided(length, batch, self.bytes(length, batch));
+            let pages = self.pages(length, batch);
+            plan = self.divided(length, batch, pages, self.more_checkpoints(batch, pages, u64::MAX));
         }
         plan.warnings.push("the system does not say how much memory is free: nothing is checked".to_string());
         plan
     }
 
-    fn divided(&self, max_length: usize, max_batch: usize, cache: u64) -> MemoryPlan {
-        let pages = usize::try_from(cache / self.page_bytes()).unwrap_or(usize::MAX);
+    /// The plan for so many pages, and checkpoints beyond those that each sequence has.
+    fn divided(&self, max_length: usize, max_batch: usize, pages: u64, checkpoints: u64) -> MemoryPlan {
+        let tokens = pages.saturating_mul(self.page_size as u64);
+        let slots = if self.keeps_nothing() { 0 } else { self.slots(max_batch).saturating_add(checkpoints) };
+        let states = slots.saturating_mul(self.bytes_per_slot);
         MemoryPlan {
             weights: self.weights,
-            cache,
+            cache: pages.saturating_mul(self.page_bytes()).saturating_add(states),
             free: self.free,
-            cache_tokens: pages.saturating_mul(self.page_size),
+            cache_tokens: usize::try_from(tokens).unwrap_or(usize::MAX),
+            state_slots: usize::try_from(slots).unwrap_or(usize::MAX),
+            states,
             max_length,
             length_inferred: self.max_length == Auto::Auto,
             max_batch,
@@ -163,48 +190,66 @@ impl MemoryRequest {
 
     fn infer_batch(&self, workspace: u64) -> usize {
         match self.strategy {
-            KVCacheStrategy::Paged if self.on_host => HOST_PAGED_BATCH,
-            KVCacheStrategy::Paged => PAGED_BATCH,
+            KVCacheStrategy::Paged => {
+                let usual = if self.on_host { HOST_PAGED_BATCH } else { PAGED_BATCH };
+                usual.min(self.sequences_in(workspace / SLOTS_PART)).max(1)
+            }
             _ if self.on_host => 1,
             _ => {
                 let length = self.max_length.given().unwrap_or(self.model_length);
-                (workspace / self.bytes(length, 1).max(1)).clamp(1, MAX_INFERRED_BATCH) as usize
+                let bytes = self.bytes(length, 1).saturating_add(self.slot_bytes(1));
+                (workspace / bytes.max(1)).clamp(1, MAX_INFERRED_BATCH) as usize
             }
         }
     }
 
     /// The longest sequences of which so many fit, within what the model can take.
-    fn longest(&self, workspace: u64, batch: usize) -> usize {
-        let pages = workspace / self.page_bytes().saturating_mul(batch as u64).max(1);
+    fn longest(&self, room: u64, batch: usize) -> usize {
+        let pages = self.pages_in(room) / (batch as u64).max(1);
         let tokens = usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(self.page_size);
         (tokens - tokens % self.pad_to_multiple_of).min(self.model_length)
     }
 
     /// The error, with the length or the number of sequences that would fit, if they were set. What was left open is as small
     /// as it can be already.
-    fn refuse(&self, workspace: u64, available: u64, length: usize, batch: usize) -> OutOfMemory {
+    fn refuse(&self, workspace: u64, available: u64, length: usize, max_batch: usize) -> OutOfMemory {
         let (weights, usable) = (self.weights, usable(available, self.utilization));
-        if self.longest(workspace, 1) == 0 {
-            return match self.too_coarse(workspace) {
-                Some((field, value, fits)) => OutOfMemory::Coarse { field, value, workspace, fits },
+        let room_beside = |batch| workspace.saturating_sub(self.slot_bytes(batch));
+        if self.longest(room_beside(1), 1) == 0 || self.slot_bytes(1) > workspace {
+            return match self.too_coarse(room_beside(1)) {
+                Some((field, value, fits)) => {
+                    OutOfMemory::Coarse { field, value, workspace: room_beside(1), fits }
+                }
                 None => OutOfMemory::NoRoom { weights, usable, available },
             };
         }
-        let shorter = self.longest(workspace, batch);
+        let batch = if self.strategy == KVCacheStrategy::Paged { 1 } else { max_batch };
+        let shorter = self.longest(room_beside(max_batch), batch);
         let shortest = self.max_length.given().unwrap_or(1);
-        let fewer = usize::try_from(workspace / self.bytes(shortest, 1).max(1)).unwrap_or(usize::MAX);
+        let fewer = self.most_sequences(workspace, shortest);
         let fitting = Fitting {
             length: Some(shorter).filter(|&fits| fits > 0 && fits < length && self.max_length != Auto::Auto),
-            batch: Some(fewer).filter(|&fits| fits > 0 && fits < batch && self.max_batch != Auto::Auto),
+            batch: Some(fewer).filter(|&fits| fits > 0 && fits < max_batch && self.max_batch != Auto::Auto),
         };
-        let cache = self.bytes(length, batch);
-        OutOfMemory::Settings { weights, cache, length, batch, usable, available, fitting }
+        let (cache, states) = (self.bytes(length, batch), self.slot_bytes(max_batch));
+        OutOfMemory::Settings { weights, cache, length, batch, states, max_batch, usable, available, fitting }
+    }
+
+    /// How many sequences of a length may run at once.
+    fn most_sequences(&self, workspace: u64, length: usize) -> usize {
+        let one = self.bytes(length, 1);
+        if self.strategy == KVCacheStrategy::Paged {
+            return workspace.checked_sub(one).map_or(0, |room| self.sequences_in(room));
+        }
+        let bytes = one.saturating_add(self.slot_bytes(1));
+        usize::try_from(workspace / bytes.max(1)).unwrap_or(usize::MAX)
     }
 
     /// The setting in whose steps room is given, where one step is more than there is, its value, and the largest that
     /// fits.
-    fn too_coarse(&self, workspace: u64) -> Option<(&'static str, usize, usize)> {
-        let tokens = usize::try_from(workspace / self.cache_bytes_per_token.max(1)).unwrap_or(usize::MAX);
+    fn too_coarse(&self, room: u64) -> Option<(&'static str, usize, usize)> {
+        let tokens = room.checked_div(self.cache_bytes_per_token).unwrap_or(u64::MAX);
+        let tokens = usize::try_from(tokens).unwrap_or(usize::MAX);
         if tokens < self.page_size {
             let fits = tokens.checked_ilog2().map_or(0, |power| 1 << power);
             return (fits >= MIN_PAGE_SIZE).then_some(("kv_cache_page_size", self.page_size, fits));
@@ -213,23 +258,70 @@ impl MemoryRequest {
         (self.pad_to_multiple_of > pages).then_some(("pad_to_multiple_of", self.pad_to_multiple_of, pages))
     }
 
-    /// Bytes of cache if all that is wanted fits.
-    fn wanted_bytes(&self, length: usize, batch: usize) -> u64 {
-        let all = self.bytes(length, batch);
+    /// Pages if all that is wanted fits.
+    fn wanted_pages(&self, length: usize, batch: usize) -> u64 {
+        let all = self.pages(length, batch);
         let is_shared =
             self.on_host && self.strategy == KVCacheStrategy::Paged && self.max_batch == Auto::Auto;
-        if is_shared { all.min(self.bytes(length.max(HOST_PAGED_TOKENS), 1)) } else { all }
+        if is_shared { all.min(self.pages(length.max(HOST_PAGED_TOKENS), 1)) } else { all }
+    }
+
+    /// Pages of so many sequences of a length.
+    fn pages(&self, length: usize, batch: usize) -> u64 {
+        let padded = length.div_ceil(self.pad_to_multiple_of).saturating_mul(self.pad_to_multiple_of);
+        (padded.div_ceil(self.page_size) as u64).saturating_mul(batch as u64)
     }
 
     /// Bytes of so many sequences of a length, in whole pages.
     fn bytes(&self, length: usize, batch: usize) -> u64 {
-        let padded = length.div_ceil(self.pad_to_multiple_of).saturating_mul(self.pad_to_multiple_of);
-        let pages = padded.div_ceil(self.page_size) as u64;
-        pages.saturating_mul(self.page_bytes()).saturating_mul(batch as u64)
+        self.pages(length, batch).saturating_mul(self.page_bytes())
+    }
+
+    /// Pages that fit: any number if the model keeps nothing of tokens.
+    fn pages_in(&self, room: u64) -> u64 {
+        room.checked_div(self.page_bytes()).unwrap_or(u64::MAX)
     }
 
     fn page_bytes(&self) -> u64 {
-        self.cache_bytes_per_token.saturating_mul(self.page_size as u64).max(1)
+        self.cache_bytes_per_token.saturating_mul(self.page_size as u64)
+    }
+
+    /// Whether the model keeps nothing of earlier tokens.
+    fn keeps_nothing(&self) -> bool {
+        self.cache_bytes_per_token == 0 && self.bytes_per_slot == 0
+    }
+
+    /// Slots that so many sequences need at least, with checkpoints of them.
+    fn slots(&self, batch: usize) -> u64 {
+        let running = (SLOTS_PER_SEQUENCE as u64).saturating_mul(batch as u64);
+        match self.strategy {
+            _ if self.bytes_per_slot == 0 => 0,
+            KVCacheStrategy::Paged if self.caches_prefixes => 2 * running,
+            KVCacheStrategy::Paged => running + 1,
+            _ => running,
+        }
+    }
+
+    /// Bytes of these.
+    fn slot_bytes(&self, batch: usize) -> u64 {
+        self.slots(batch).saturating_mul(self.bytes_per_slot)
+    }
+
+    /// How many sequences have enough slots in so many bytes.
+    fn sequences_in(&self, bytes: u64) -> usize {
+        let slots = bytes.checked_div(self.bytes_per_slot).unwrap_or(u64::MAX);
+        let of_each = SLOTS_PER_SEQUENCE as u64 * if self.caches_prefixes { 2 } else { 1 };
+        let shared = u64::from(!self.caches_prefixes);
+        usize::try_from(slots.saturating_sub(shared) / of_each).unwrap_or(usize::MAX)
+    }
+
+    /// Checkpoints in addition to those that each sequence has, which fit into `rest` bytes.
+    fn more_checkpoints(&self, batch: usize, pages: u64, rest: u64) -> u64 {
+        if self.bytes_per_slot == 0 || !self.caches_prefixes {
+            return 0;
+        }
+        let most = pages.min(pages.saturating_mul(self.page_bytes()) / self.bytes_per_slot);
+        most.saturating_sub(self.slots(batch) / 2).min(rest / self.bytes_per_slot)
     }
 }
 
@@ -251,15 +343,27 @@ fn workspace(weights: u64, free: u64, utilization: f64) -> Result<u64, OutOfMemo
     }
 }
 
+impl MemoryPlan {
+    /// What the cache holds, in words: `78.12 KiB for 800 tokens`.
+    pub fn cache_in_words(&self) -> String {
+        let of_tokens = format!("{} for {} tokens", Bytes(self.cache - self.states), self.cache_tokens);
+        match (self.cache_tokens, self.state_slots) {
+            (0, 0) => "none".to_string(),
+            (_, 0) => of_tokens,
+            (_, slots) => {
+                let (all, states) = (Bytes(self.cache), Bytes(self.states));
+                format!("{all}: {of_tokens}, {states} for {slots} states of sequences")
+            }
+        }
+    }
+}
+
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let origin = |inferred: bool| if inferred { "auto-inferred" } else { "current" };
         let total = self.weights.saturating_add(self.cache);
         writeln!(f, "weights               {}", Bytes(self.weights))?;
-        match self.cache_tokens {
-            0 => writeln!(f, "cache                 none")?,
-            tokens => writeln!(f, "cache                 {} for {tokens} tokens", Bytes(self.cache))?,
-        }
+        writeln!(f, "cache                 {}", self.cache_in_words())?;
         match self.free {
             Some(free) => writeln!(f, "total                 {} of {} free", Bytes(total), Bytes(free))?,
             None => writeln!(f, "total                 {}", Bytes(total))?,
@@ -288,8 +392,10 @@ mod tests {
     const REQUEST: MemoryRequest = MemoryRequest {
         weights: 10_000,
         cache_bytes_per_token: 100,
+        bytes_per_slot: 0,
         page_size: 16,
         strategy: KVCacheStrategy::Continuous,
+        caches_prefixes: false,
         pad_to_multiple_of: 1,
         free: Some(100_000),
         utilization: 0.9,
@@ -423,6 +529,96 @@ mod tests {
         assert_eq!((plan.max_length, plan.max_batch, plan.warnings.len()), (4096, 1, 1));
     }
 
+    /// A model that keeps 1 000 bytes of each sequence as well.
+    const RECURRENT: MemoryRequest = MemoryRequest { bytes_per_slot: 1000, ..REQUEST };
+    const PAGED: MemoryRequest = MemoryRequest { strategy: KVCacheStrategy::Paged, ..RECURRENT };
+    const PREFIXES: MemoryRequest = MemoryRequest { caches_prefixes: true, ..PAGED };
+
+    /// The sequences, tokens, slots and bytes of the cache of a request that fits.
+    fn slots(request: MemoryRequest) -> (usize, usize, usize, u64) {
+        let plan = request.plan().unwrap();
+        assert_eq!(plan.states, 1000 * plan.state_slots as u64);
+        assert!(plan.cache <= 80_000, "{plan}");
+        (plan.max_batch, plan.cache_tokens, plan.state_slots, plan.cache)
+    }
+
+    #[test]
+    fn each_sequence_has_two_slots_for_its_state() {
+        assert_eq!(slots(RECURRENT), (1, 160, 2, 18_000));
+        assert_eq!(slots(MemoryRequest { max_batch: Auto::At(4), ..RECURRENT }), (4, 640, 8, 72_000));
+        assert_eq!(slots(MemoryRequest { max_batch: Auto::At(3), ..PAGED }), (3, 480, 7, 55_000));
+        // 80 000 bytes are 4 times 16 000 of tokens and 2 000 of states.
+        let open = MemoryRequest { max_batch: Auto::Auto, on_host: false, ..RECURRENT };
+        assert_eq!(slots(open), (4, 640, 8, 72_000));
+        // 78 000 bytes are 780 tokens, in pages of 16.
+        let long = MemoryRequest { max_length: Auto::Auto, ..RECURRENT };
+        assert_eq!((slots(long), long.plan().unwrap().max_length), ((1, 768, 2, 78_800), 768));
+    }
+
+    #[test]
+    fn slots_of_an_open_number_of_sequences_take_a_quarter() {
+        // 20 slots: 9 sequences, and a prompt that is shared; or 5 sequences with as many checkpoints.
+        let open = MemoryRequest { max_batch: Auto::Auto, ..PAGED };
+        assert_eq!(slots(open), (9, 608, 19, 79_800));
+        assert_eq!(slots(MemoryRequest { caches_prefixes: true, ..open }), (5, 592, 20, 79_200));
+        let large = MemoryRequest { bytes_per_slot: 10_000, ..open };
+        let plan = large.plan().unwrap();
+        assert_eq!((plan.max_batch, plan.state_slots), (1, 3), "at least one");
+        let unbounded = MemoryRequest { free: Some(100_000_000), ..open }.plan().unwrap();
+        assert_eq!((unbounded.max_batch, unbounded.state_slots), (HOST_PAGED_BATCH, 129));
+    }
+
+    #[test]
+    fn checkpoints_take_no_more_than_the_pages() {
+        // Ten pages of 1 600 bytes, which are more than the 2 checkpoints of one sequence, and less than 10 000 bytes a page.
+        assert_eq!(slots(PREFIXES), (1, 160, 2 + 10, 28_000));
+        let large = MemoryRequest { bytes_per_slot: 4000, ..PREFIXES }.plan().unwrap();
+        assert_eq!((large.state_slots, large.states), (2 + 4, 24_000));
+        let larger = MemoryRequest { bytes_per_slot: 10_000, ..PREFIXES }.plan().unwrap();
+        assert_eq!(larger.state_slots, 4);
+        // What the pages leave.
+        let long = MemoryRequest { max_length: Auto::At(736), ..PREFIXES };
+        assert_eq!(slots(long), (1, 736, 6, 79_600));
+        let unknown = MemoryRequest { free: None, ..PREFIXES }.plan().unwrap();
+        assert_eq!((unknown.cache, unknown.state_slots), (28_000, 12));
+    }
+
+    #[test]
+    fn models_may_keep_nothing_of_tokens_but_a_state_of_each_sequence() {
+        let request = MemoryRequest { cache_bytes_per_token: 0, ..RECURRENT };
+        assert_eq!(slots(MemoryRequest { max_batch: Auto::At(3), ..request }), (3, 480, 6, 6000));
+        let open = MemoryRequest { max_length: Auto::Auto, max_batch: Auto::Auto, on_host: false, ..request };
+        let plan = open.plan().unwrap();
+        assert_eq!((plan.max_length, plan.max_batch, plan.states), (4096, 40, 80_000));
+        let paged = MemoryRequest { strategy: KVCacheStrategy::Paged, caches_prefixes: true, ..request };
+        assert_eq!(slots(paged), (1, 160, 4, 4000));
+        let text = refusal(MemoryRequest { max_batch: Auto::At(50), ..request });
+        assert!(text.ends_with("lower max_cache_batch_size to 40"), "{text}");
+    }
+
+    #[test]
+    fn too_many_states_are_told_what_would_fit() {
+        let request = MemoryRequest { max_batch: Auto::At(100), ..PAGED };
+        assert_eq!(
+            refusal(request),
+            "the weights need 9.77 KiB, the cache for 1 sequence of 160 tokens 15.62 KiB and the states of 100 sequences \
+             196.29 KiB, but 87.89 KiB of the 97.66 KiB free may be used: lower max_cache_batch_size to 31"
+        );
+        assert_eq!(slots(MemoryRequest { max_batch: Auto::At(31), ..request }), (31, 160, 63, 79_000));
+        let both = MemoryRequest { max_length: Auto::At(700), max_batch: Auto::At(8), ..PAGED };
+        assert!(
+            refusal(both).ends_with("lower max_length to 624, or lower max_cache_batch_size to 4"),
+            "{}",
+            refusal(both)
+        );
+        let fewer = MemoryRequest { max_batch: Auto::At(4), ..both };
+        assert_eq!(slots(fewer), (4, 704, 9, 79_400));
+        let shorter = MemoryRequest { max_length: Auto::At(624), ..both };
+        assert_eq!(slots(shorter), (8, 624, 17, 79_400));
+        let huge = MemoryRequest { bytes_per_slot: 30_000, ..PAGED };
+        assert!(refusal(huge).contains("raise gpu_memory_utilization"), "{}", refusal(huge));
+    }
+
     #[test]
     fn plans_print() {
         let plan = MemoryRequest { max_length: Auto::Auto, ..REQUEST }.plan().unwrap();
@@ -434,5 +630,9 @@ mod tests {
              max_length            800 (auto-inferred)\n\
              max_cache_batch_size  1 (current)"
         );
+        let text = RECURRENT.plan().unwrap().to_string();
+        let cache =
+            "cache                 17.58 KiB: 15.62 KiB for 160 tokens, 1.95 KiB for 2 states of sequences\n";
+        assert!(text.contains(cache), "{text}");
     }
 }

@@ -74,18 +74,22 @@ pub enum OutOfMemory {
     },
     /// A configuration asks for more than fits.
     #[error(
-        "the weights need {} and the cache for {batch} {} of {length} tokens {}, but {} of the {} free may be used: {fitting}",
-        Bytes(*weights), if *batch == 1 { "sequence" } else { "sequences" }, Bytes(*cache), Bytes(*usable), Bytes(*available)
+        "the weights need {}, but {} of the {} free may be used: {fitting}",
+        settings((*weights, *cache, *states), (*batch, *length, *max_batch)), Bytes(*usable), Bytes(*available)
     )]
     Settings {
         /// Bytes of weights.
         weights: u64,
-        /// Bytes of cache.
+        /// Bytes of cache for tokens.
         cache: u64,
         /// Tokens of a sequence.
         length: usize,
-        /// Sequences at once.
+        /// Sequences that the cache must have room for.
         batch: usize,
+        /// Bytes of states of sequences.
+        states: u64,
+        /// Sequences at once.
+        max_batch: usize,
         /// Bytes that may be used.
         usable: u64,
         /// Bytes free.
@@ -100,8 +104,9 @@ impl OutOfMemory {
     pub fn needed(&self) -> u64 {
         match *self {
             OutOfMemory::Weights { weights, .. } | OutOfMemory::NoRoom { weights, .. } => weights,
-            OutOfMemory::Cache { weights, cache, .. } | OutOfMemory::Settings { weights, cache, .. } => {
-                weights.saturating_add(cache)
+            OutOfMemory::Cache { weights, cache, .. } => weights.saturating_add(cache),
+            OutOfMemory::Settings { weights, cache, states, .. } => {
+                weights.saturating_add(cache).saturating_add(states)
             }
             OutOfMemory::Coarse { workspace, .. } => workspace,
             OutOfMemory::Refused { bytes, .. } => bytes,
@@ -143,6 +148,25 @@ fn check_within(available: u64, weights: u64, cache: u64, tokens: usize) -> Resu
         return Err(OutOfMemory::Cache { weights, cache, tokens, available });
     }
     Ok(())
+}
+
+/// What the settings of a configuration need: bytes of weights, cache and states, for sequences of a length in the cache, and
+/// for sequences at once.
+fn settings(
+    (weights, cache, states): (u64, u64, u64),
+    (batch, length, max_batch): (usize, usize, usize),
+) -> String {
+    let sequences = |count: usize| format!("{count} {}", if count == 1 { "sequence" } else { "sequences" });
+    let (weights, cache) =
+        (Bytes(weights), format!("{} of {length} tokens {}", sequences(batch), Bytes(cache)));
+    match states {
+        0 => format!("{weights} and the cache for {cache}"),
+        _ => format!(
+            "{weights}, the cache for {cache} and the states of {} {}",
+            sequences(max_batch),
+            Bytes(states)
+        ),
+    }
 }
 
 /// What a cache needs, and weights that are not loaded yet.

@@ -383,6 +383,8 @@ impl PipelineConfig {
         MemoryRequest {
             weights: model.weight_bytes.unwrap_or(0),
             cache_bytes_per_token: model.network.cache_bytes_per_token(self.kept_dtype()) as u64,
+            bytes_per_slot: model.network.state_bytes_per_slot() as u64,
+            caches_prefixes: strategy == KVCacheStrategy::Paged && self.enable_prefix_caching,
             page_size: self.kv_cache_page_size,
             strategy,
             pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },

@@ -224,6 +224,11 @@ impl Plan {
         self.request.cache_bytes_per_token
     }
 
+    /// Bytes of each slot for a state of a sequence; 0 of models that keep nothing of a sequence but its tokens.
+    pub fn state_bytes_per_slot(&self) -> u64 {
+        self.request.bytes_per_slot
+    }
+
     /// How the model's authors recommend choosing tokens: `generation_config.json`, or the metadata of a GGUF file.
     pub fn recommended_sampling(&self) -> SamplingOptions {
         self.model.recommended

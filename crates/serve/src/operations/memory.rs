@@ -62,11 +62,18 @@ impl ModelMemory {
             LoadedModel::Text(generator) => {
                 let counts = generator.status().unwrap_or_default();
                 let page = counts.page_size as u64 * loaded.plan().cache_bytes_per_token();
-                let blank = counts.free_pages - counts.cached_pages;
+                let slot = loaded.plan().state_bytes_per_slot();
+                let bytes = |pages: usize, slots: usize| pages as u64 * page + slots as u64 * slot;
                 ModelMemory {
-                    kv_live: (counts.num_pages - counts.free_pages) as u64 * page,
-                    kv_cached: counts.cached_pages as u64 * page,
-                    kv_free: blank as u64 * page,
+                    kv_live: bytes(
+                        counts.num_pages - counts.free_pages,
+                        counts.num_state_slots - counts.free_state_slots,
+                    ),
+                    kv_cached: bytes(counts.cached_pages, counts.cached_state_slots),
+                    kv_free: bytes(
+                        counts.free_pages - counts.cached_pages,
+                        counts.free_state_slots - counts.cached_state_slots,
+                    ),
                     ..without_cache(generator.model().model().scratch_bytes())
                 }
             }
