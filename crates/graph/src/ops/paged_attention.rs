@@ -247,8 +247,8 @@ mod tests {
         ] {
             let op = PagedAttention { window, chunk, softcap, ..PLAIN };
             let (queries, sinks_of_heads) = (rows(&q, &then), Tensor::from_slice([heads], &sinks));
-            let (offsets, lengths) = (counts(&[0, 5, 5]), counts(&[15, 3]));
-            let mut inputs = vec![&queries, &cache, &offsets, &lengths, &table];
+            let (offsets, cached) = (counts(&[0, 5, 5]), counts(&[15, 3]));
+            let mut inputs = vec![&queries, &cache, &offsets, &cached, &table];
             inputs.extend(sunk.then_some(&sinks_of_heads));
             let got = numbers(op, &inputs);
             let by_head: Vec<Vec<Vec<f64>>> = (0..heads)
