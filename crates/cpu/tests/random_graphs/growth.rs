@@ -17,7 +17,7 @@ pub(crate) struct Pick {
     /// The tags near which its operands are looked for. As nodes have tags, an operand stays when others go.
     pub(crate) operands: [u32; 4],
     /// Attributes, modulo what they may be.
-    pub(crate) numbers: [usize; 5],
+    pub(crate) numbers: [usize; 7],
 }
 
 /// A graph with arguments.
@@ -104,7 +104,7 @@ impl Growth {
         let cache = b.input("cache", Type::buffer(kept, dims![6, 2, 2, 1, 16 * 8]));
         let inputs = b.input("inputs", Type::buffer(DType::F32, dims![4, 2, 8, 2]));
         let states = b.input("states", Type::buffer(DType::F32, dims![4, 2, 2, 3, 4]));
-        let pick = Pick { kind: 0, tag: 0, operands: [0; 4], numbers: [0; 5] };
+        let pick = Pick { kind: 0, tag: 0, operands: [0; 4], numbers: [0; 7] };
         Growth { b, pool, bindings, pick, names: 0, buffer, cache, states: [inputs, states] }
     }
 

@@ -43,7 +43,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// What a node is made of. Only numbers shrink, and nodes go: what is left keeps its op and its operands.
 fn picks() -> impl Strategy<Value = Vec<Pick>> {
     let stable = (any::<usize>(), any::<u32>(), any::<[u32; 4]>()).no_shrink();
-    let pick = (stable, prop::array::uniform5(0usize..1000));
+    let pick = (stable, prop::array::uniform7(0usize..1000));
     vec(pick.prop_map(|((kind, tag, operands), numbers)| Pick { kind, tag, operands, numbers }), 1..=25)
 }
 
