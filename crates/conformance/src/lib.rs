@@ -13,7 +13,7 @@
 mod data;
 mod samples;
 
-use graph::ops::{Effect, Weight};
+use graph::ops::{Effect, Load, Weight};
 use graph::{Bindings, Error, Graph, Kind, Op, Type, Value};
 use tensor::{DType, Shape, Tensor};
 
@@ -79,7 +79,7 @@ impl Problem {
     }
 
     /// A graph of the one op: operand `i` is the input `operand{i}`, or the weight of that name where models
-    /// have weights (a device packs those); the results are the outputs.
+    /// have weights (a device packs those); the results are the outputs, those that are buffers once they are loaded.
     pub fn graph(&self) -> Graph {
         self.build().expect("the operands fit the op")
     }
@@ -95,7 +95,12 @@ impl Problem {
                 graph.input(name, ty)
             });
         }
-        let results = graph.push(self.op.clone(), &operands)?;
+        let mut results = graph.push(self.op.clone(), &operands)?;
+        for result in &mut results {
+            if graph.ty(*result).kind == Kind::Buffer {
+                *result = graph.push_one(Load.into(), &[*result])?;
+            }
+        }
         graph.set_outputs(&results);
         Ok(graph)
     }

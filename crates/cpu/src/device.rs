@@ -90,6 +90,7 @@ impl Device for Cpu {
             Op::Range(op) => generate::range(op, dtype, &self.pool),
             Op::Random(op) => kernel(generate::RandomKernel { op: op.clone(), pool: pool() }),
             Op::DynamicSlice(op) => kernel(region::DynamicSliceKernel { op: op.clone(), pool: pool() }),
+            Op::CreateBuffer(_) => kernel(copy::ZerosKernel { pool: pool() }),
             Op::Load(_) => kernel(copy::CopyKernel { op: "load", in_place: false, pool: pool() }),
             Op::Store(_) => kernel(copy::StoreKernel { pool: pool() }),
             Op::LoadSlice(op) => kernel(region::LoadSliceKernel { steps: op.steps.clone(), pool: pool() }),

@@ -151,6 +151,35 @@ mod tests {
     }
 
     #[test]
+    fn created_buffers_are_new_in_each_run() {
+        let text = "graph g(%x: f32[n], %i: i64[], %end: i64[]) {
+                      %sum = create_buffer() {dtype = f32, shape = [n]}
+                      %last, %same = while(%i, %x, %sum, %end) {predicate = graph more(%i: i64[], %x: f32[n], %s: mut f32[n], %end: i64[]) {
+                        %y = less(%i, %end)
+                        return %y
+                      }, body = graph next(%i: i64[], %x: f32[n], %s: mut f32[n], %end: i64[]) {
+                        %fresh = create_buffer() {dtype = f32, shape = [n]}
+                        %old = load(%s)
+                        %new = add(%old, %x)
+                        store(%s, %new)
+                        store(%fresh, %new)
+                        %one = constant [1] : i64[]
+                        %after = add(%i, %one)
+                        return %after, %x
+                      }}
+                      %y = load(%sum)
+                      return %y
+                    }";
+        let [i, end] = [0i64, 3].map(Tensor::scalar);
+        let x = Tensor::from_slice([2], &[1.0f32, 2.0]);
+        for _ in 0..2 {
+            let evaluation = evaluate(&text, &[x.clone(), i.clone(), end.clone()]).unwrap();
+            assert_eq!(evaluation.outputs[0].to_vec::<f32>(), [3.0, 6.0]);
+            assert!(evaluation.buffers.is_empty());
+        }
+    }
+
+    #[test]
     fn what_is_given_must_fit() {
         let line = |line: &str| format!("graph g(%x: f32[n]) {{ {line} return %0 }}");
         let x = [Tensor::from_slice([2], &[1.0f32, 2.0])];

@@ -19,7 +19,7 @@ const RULES: &[Rule] = &[
     user_counts_are_right,
     types_are_tractable,
     buffers_are_used_once_in_a_node,
-    buffers_are_inputs,
+    buffers_are_inputs_or_created,
     types_follow_from_operands,
     symbols_are_defined_once,
     symbols_are_determined,
@@ -270,9 +270,9 @@ fn buffers_are_used_once_in_a_node(graph: &Graph) -> Result<(), String> {
     Ok(())
 }
 
-fn buffers_are_inputs(graph: &Graph) -> Result<(), String> {
-    let mut results =
-        graph.nodes().flat_map(|(_, node)| node.outputs.iter().map(move |&value| (node, value)));
+fn buffers_are_inputs_or_created(graph: &Graph) -> Result<(), String> {
+    let others = graph.nodes().filter(|(_, node)| !matches!(node.op, Op::CreateBuffer(_)));
+    let mut results = others.flat_map(|(_, node)| node.outputs.iter().map(move |&value| (node, value)));
     match results.find(|&(_, value)| graph.ty(value).kind == Kind::Buffer) {
         None => Ok(()),
         Some((node, value)) => Err(format!("{} makes the buffer {}", node.op.name(), graph.label(value))),
@@ -282,7 +282,10 @@ fn buffers_are_inputs(graph: &Graph) -> Result<(), String> {
 fn outputs_are_tensors(graph: &Graph) -> Result<(), String> {
     match graph.outputs.iter().find(|&&value| graph.ty(value).kind == Kind::Buffer) {
         None => Ok(()),
-        Some(&value) => Err(format!("output {} is a buffer: callers have it already", graph.label(value))),
+        Some(&value) => {
+            let label = graph.label(value);
+            Err(format!("output {label} is a buffer, expected a tensor (load the buffer first)"))
+        }
     }
 }
 
@@ -301,7 +304,7 @@ mod tests {
 
     use super::*;
     use crate::graph::{Node, NodeId};
-    use crate::ops::{Reshape, Unary, Weight};
+    use crate::ops::{CreateBuffer, Reshape, Unary, Weight};
 
     /// `%0 = neg(%x)`, `%1 = exp(%0)`, `store(%cache, %x)`; value 2 is `%0`, value 3 is `%1`.
     fn sound() -> Graph {
@@ -351,7 +354,10 @@ mod tests {
             (|g| g.values[3].ty.dtype = DType::F64, "exp makes f32[n, 4], recorded is f64[n, 4]"),
             (|g| node(g, 0).op = Unary::Not.into(), "not: x is f32[n, 4], expected bool"),
             (|g| node(g, 2).inputs.swap(0, 1), "store: operand 0 is f32[n, 4], expected a buffer"),
-            (|g| g.set_outputs(&[value(g, 1)]), "output input `cache` is a buffer: callers have it already"),
+            (
+                |g| g.set_outputs(&[value(g, 1)]),
+                "output input `cache` is a buffer, expected a tensor (load the buffer first)",
+            ),
             (
                 |g| {
                     g.set_outputs(&[]);
@@ -420,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_used_once_and_never_made() {
+    fn buffers_are_used_once_and_made_by_one_op() {
         let twice = broken(|g| {
             node(g, 2).inputs[1] = value(g, 1);
             (g.values[0].users, g.values[1].users) = (1, 2);
@@ -428,6 +434,11 @@ mod tests {
         assert_eq!(twice, "graph `g`: store uses the buffer input `cache` twice");
         let made = broken(|g| g.values[3].ty.kind = Kind::Buffer);
         assert_eq!(made, "graph `g`: exp makes the buffer value 3");
+        let unknown = broken(|g| {
+            let op = CreateBuffer { dtype: DType::F32, shape: vec![Dim::from("m")] };
+            g.push(op.into(), &[]).unwrap();
+        });
+        assert_eq!(unknown, "graph `g`: no input determines the symbol `m` of the dim m");
     }
 
     impl Graph {

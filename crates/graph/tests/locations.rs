@@ -65,6 +65,7 @@ fn nodes_remember_who_called() -> Result<(), Error> {
     check!(b, b.slice_tensor(x, &[span]));
     let window = Index::Window { start: i, size: 2.into() };
     check!(b, b.slice_tensor(x, std::slice::from_ref(&window)));
+    check!(b, b.create_buffer(Type::buffer(DType::F32, dims![2])));
     let row = check!(b, b.load_slice(state, &[Index::At(1)]));
     check!(b, b.store_slice(state, &[window], row));
     check!(b, b.store_slice(state, &[Index::AtValue(i)], row));
@@ -133,6 +134,7 @@ fn errors_name_who_called() {
     fails!(b.as_interleaved_complex(x));
     fails!(b.slice_tensor(x, &[Index::Ellipsis, Index::Ellipsis]));
     fails!(b.slice_tensor(x, &[Index::AtValue(x)]));
+    fails!(b.create_buffer(Type::new(DType::F32, dims![2])));
     fails!(b.load_slice(state, &[Index::range(5, 9), Index::Ellipsis, Index::At(0), Index::At(0)]));
     fails!(b.load_slice(state, &[Index::Range { start: None, stop: None, step: 0 }]));
     fails!(b.store_slice(state, &[Index::At(0)], other));

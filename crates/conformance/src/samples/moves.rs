@@ -71,6 +71,13 @@ impl List {
     }
 
     pub(super) fn memory(&mut self) {
+        for dtype in DTYPES {
+            for shape in [&[][..], &[0, 4], &[3, 17], &[1000, 33]] {
+                let dims = shape.iter().copied().map(Dim::from).collect();
+                let what = format!("{dtype}{shape:?}");
+                self.add(&what, CreateBuffer { dtype, shape: dims }, vec![], Tolerance::Exact);
+            }
+        }
         let (x, y) = (self.random.floats([3, 17], 1.0), self.random.floats([3, 17], 1.0));
         self.add("", Load, vec![x.clone()], Tolerance::Exact);
         self.add("", Store, vec![x, y], Tolerance::Exact);

@@ -1,4 +1,4 @@
-//! Elements that keep their order: reshapes, and what is loaded from and stored to buffers.
+//! Elements that keep their order: reshapes, and what is loaded from and stored to buffers; and zeros.
 
 use std::sync::Arc;
 
@@ -33,6 +33,23 @@ impl Kernel for CopyKernel {
         if !matches!(call.inputs[0], Operand::InResult) {
             copy(&self.pool, view(&call, 0).bytes, call.outputs[0].bytes);
         }
+        Ok(())
+    }
+}
+
+/// Zeros for result 0, a new buffer.
+pub(crate) struct ZerosKernel {
+    /// Writes.
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Kernel for ZerosKernel {
+    fn name(&self) -> String {
+        "create_buffer[zeros]".to_string()
+    }
+
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
+        self.pool.run_on_pieces(call.outputs[0].bytes, CHUNK_BYTES, &|_, piece| piece.fill(0));
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ fn sample_problems_in_every_way() {
                 | Op::Range(_)
                 | Op::Random(_)
                 | Op::DynamicSlice(_)
+                | Op::CreateBuffer(_)
                 | Op::LoadSlice(_)
                 | Op::StoreSlice(_)
         );

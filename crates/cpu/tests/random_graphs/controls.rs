@@ -7,7 +7,7 @@ use tensor::{DType, Tensor};
 use crate::growth::{Growth, Kindred};
 
 pub(crate) const KINDS: &[Kindred] =
-    &[cond, cond, while_loop, while_loop, call, load, load, store, store, load_slice, store_slice];
+    &[cond, cond, while_loop, while_loop, call, load, load, store, store, load_slice, store_slice, create];
 
 /// Whether the sum of all elements is above 0.
 fn is_positive(g: &mut Growth, operand: usize) -> Result<Value, Error> {
@@ -72,6 +72,13 @@ fn call(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let prefixes = [g.name("layer"), g.name("layer")].map(|name| format!("{name}."));
     let y = g.b.call(&layer, &[x], &prefixes[0])?;
     g.b.call(&layer, &y, &prefixes[1])
+}
+
+/// The ops after this use a new buffer, and no longer the one before.
+fn create(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let ty = g.b.ty(g.buffer).clone();
+    g.buffer = g.b.create_buffer(ty)?;
+    Ok(vec![])
 }
 
 fn load(g: &mut Growth) -> Result<Vec<Value>, Error> {

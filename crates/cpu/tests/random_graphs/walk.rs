@@ -98,6 +98,11 @@ fn alone(
     Ok(evaluation.outputs.into_iter().chain(buffers.map(|(_, buffer)| buffer)).collect())
 }
 
+/// Whether an op computes nothing that could be rounded.
+fn is_exact(op: &Op) -> bool {
+    matches!(op, Op::Constant(_) | Op::Weight(_) | Op::CreateBuffer(_) | Op::Load(_))
+}
+
 /// Results moved at random within the slack of their op, and that of one more rounding: what another way to compute the
 /// same may give (Vignes, "A stochastic arithmetic for reliable scientific computation", 1993).
 pub(crate) fn disturb(
@@ -108,7 +113,7 @@ pub(crate) fn disturb(
 ) -> Vec<Tensor> {
     let disturbed = results.into_iter().map(|result| {
         let dtype = result.dtype();
-        if !dtype.is_float() || matches!(node.op, Op::Constant(_) | Op::Weight(_) | Op::Load(_)) {
+        if !dtype.is_float() || is_exact(&node.op) {
             return result;
         }
         let Slack { mut relative, mut absolute } = slack(&node.op, operands, dtype);

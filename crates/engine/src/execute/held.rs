@@ -19,7 +19,7 @@ pub(crate) enum HeldMemory<'m> {
     Read(&'m [u8]),
     /// A buffer that parts may write.
     Write(&'m mut [u8]),
-    /// Made by a part.
+    /// Made by a part: a tensor, or a buffer that later parts may write.
     Own(AlignedBytes),
 }
 
@@ -46,16 +46,14 @@ impl Held<'_> {
     }
 
     fn borrow(&mut self, written: bool) -> Held<'_> {
+        if !written {
+            return self.share();
+        }
         let memory = match &mut self.memory {
-            HeldMemory::Write(bytes) => {
-                if written {
-                    HeldMemory::Write(bytes)
-                } else {
-                    HeldMemory::Read(bytes)
-                }
-            }
+            HeldMemory::Write(bytes) => HeldMemory::Write(bytes),
             HeldMemory::Read(bytes) => HeldMemory::Read(bytes),
-            HeldMemory::Own(bytes) => HeldMemory::Read(bytes),
+            // A buffer that an earlier part created, as parts write only buffers.
+            HeldMemory::Own(bytes) => HeldMemory::Write(bytes),
         };
         Held { array: self.array, memory }
     }

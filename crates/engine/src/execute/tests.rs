@@ -241,3 +241,94 @@ fn threads_run_loops_beside_each_other() {
         }
     });
 }
+
+/// A buffer of the graph, written before, in and after a branch and a loop: `sum` of the positions where x is not 0, as
+/// often as `end` says.
+const CREATED: &str = "graph g(%x: f32[n], %end: i64[], %p: bool[]) {
+      %sum = create_buffer() {dtype = f32, shape = [n]}
+      %same = create_buffer() {dtype = f32, shape = [n]}
+      %two = add(%x, %x)
+      store(%sum, %two)
+      %i = constant [0] : i64[]
+      %last, %kept = while(%i, %x, %sum, %end) {
+        predicate = graph more(%i: i64[], %x: f32[n], %s: mut f32[n], %end: i64[]) {
+          %y = less(%i, %end)
+          return %y
+        },
+        body = graph next(%i: i64[], %x: f32[n], %s: mut f32[n], %end: i64[]) {
+          %fresh = create_buffer() {dtype = f32, shape = [n]}
+          %zeros = load(%fresh)
+          %old = load(%s)
+          %more = add(%old, %x)
+          %new = add(%more, %zeros)
+          store(%s, %new)
+          store(%fresh, %new)
+          %one = constant [1] : i64[]
+          %after = add(%i, %one)
+          return %after, %x
+        }
+      }
+      %between = load(%sum)
+      %chosen = cond(%p, %sum, %same) {
+        then = graph put(%s: mut f32[n], %t: mut f32[n]) {
+          %y = load(%s)
+          %z = neg(%y)
+          store(%s, %z)
+          store(%t, %y)
+          return %z
+        },
+        otherwise = graph zeros(%s: mut f32[n], %t: mut f32[n]) { %y = load(%t) return %y }
+      }
+      %y = load(%sum)
+      %z = load(%same)
+      return %between, %chosen, %y, %z
+    }";
+
+#[test]
+fn buffers_of_a_graph_are_written_from_part_to_part() {
+    let graph = Graph::parse(CREATED).unwrap();
+    graph.verify().unwrap();
+    let text = Graph::parse(&graph.to_string()).unwrap().to_string();
+    assert_eq!(text, graph.to_string());
+    for passes in [Passes::All, Passes::None] {
+        let session = session();
+        let options = CompileOptions { passes, ..CompileOptions::default() };
+        let model = session.init(&session.compile_with(&graph, &options).unwrap(), &()).unwrap();
+        for (n, end, condition) in [(2usize, 3i64, true), (2, 0, false), (0, 1, true), (100, 2, false)] {
+            let x = noise([n], n);
+            let tensors = [x, Tensor::scalar(end), Tensor::from_bools([], &[condition])];
+            let expected = graph.evaluate(&tensors, &|_| None).unwrap();
+            // The second call finds the memory of the first, but not its contents.
+            for _ in 0..2 {
+                let outputs = model.execute(&tensors.each_ref().map(Buffer::from_tensor)).unwrap();
+                for (got, expected) in outputs.iter().zip(&expected.outputs) {
+                    assert_eq!(got.to_tensor().unwrap().to_f64_vec(), expected.to_f64_vec());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_at_once_have_buffers_of_their_own() {
+    let model = session().load(&Graph::parse(CREATED).unwrap(), &()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let model = model.clone();
+            scope.spawn(move || {
+                for end in 1..20i64 {
+                    let x = thread as f32 + 1.0;
+                    let inputs = [
+                        Buffer::from_slice([3], &[x; 3]),
+                        Buffer::from_slice([], &[end]),
+                        Buffer::from_tensor(&Tensor::from_bools([], &[true])),
+                    ];
+                    let sum = x * (2 + end) as f32;
+                    let outputs = model.execute(&inputs).unwrap();
+                    let values: Vec<f32> = outputs.iter().map(|output| output.to_vec::<f32>()[2]).collect();
+                    assert_eq!(values, [sum, -sum, -sum, sum]);
+                }
+            });
+        }
+    });
+}

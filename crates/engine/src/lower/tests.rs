@@ -136,3 +136,31 @@ fn written_buffers_are_marked() {
          arena 64 bytes",
     );
 }
+
+#[test]
+fn created_buffers_share_no_memory_while_they_are_used() {
+    let graph = build("created", |b| {
+        let x = b.input("x", f32(&["4"]));
+        let buffer = b.create_buffer(Type::buffer(DType::F32, [4]))?;
+        let a = b.unary(Unary::Neg, x)?;
+        b.store(buffer, a)?;
+        let c = b.add(a, x)?; // in the memory of a, not of the buffer
+        let d = b.add(c, x)?;
+        let loaded = b.load(buffer)?;
+        Ok(vec![b.add(loaded, d)?])
+    });
+    check(
+        &graph,
+        "plan created on test
+         input 0 'x' f32[4]
+         0: %0 = create_buffer (reference)(): mut f32[4]
+         1: %1 = neg (reference)('x'): f32[4]
+         2: store (reference)(mut %0, %1)
+         3: %1 = add.test(%1 in place, 'x'): f32[4]
+         4: %1 = add.test(%1 in place, 'x'): f32[4]
+         5: output 0 = load (reference)(%0): f32[4]
+         6: output 0 = add.test(output 0 in place, %1): f32[4]
+         output 0 f32[4]
+         arena 128 bytes",
+    );
+}

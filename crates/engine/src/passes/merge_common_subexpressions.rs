@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use graph::ops::{Attribute, Effect};
+use graph::ops::Attribute;
 use graph::{Graph, Node, NodeId};
 
+use super::touches_buffers;
 use crate::artifact::checksum;
 
 pub(super) fn run(graph: &mut Graph) {
@@ -66,9 +67,7 @@ impl Write for Printed {
 }
 
 fn is_pure(node: &Node) -> bool {
-    (0..node.inputs.len()).all(|position| node.op.effect(position) == Effect::None)
-        && !node.outputs.is_empty()
-        && !node.op.has_side_effect()
+    !touches_buffers(node) && !node.outputs.is_empty() && !node.op.has_side_effect()
 }
 
 #[cfg(test)]
@@ -114,6 +113,21 @@ mod tests {
                %new = load(%b)
                store(%b, %x)
                return %old, %new
+             }",
+        );
+    }
+
+    #[test]
+    fn created_buffers_are_kept_apart() {
+        check_unchanged(
+            run,
+            "graph g(%x: f32[n]) {
+               %a = create_buffer() {dtype = f32, shape = [n]}
+               %b = create_buffer() {dtype = f32, shape = [n]}
+               store(%b, %x)
+               %y = load(%a)
+               %z = load(%b)
+               return %y, %z
              }",
         );
     }

@@ -5,7 +5,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use graph::{Graph, NodeId, Op, Value};
+use graph::ops::Effect;
+use graph::{Graph, Node, NodeId, Op, Value};
 
 use crate::{KernelSettings, SplitKReductionPrecision};
 
@@ -182,6 +183,12 @@ fn forward(graph: &mut Graph, id: NodeId, value: Value) {
     let old = graph.node(id).outputs[0];
     graph.replace_uses(old, value);
     graph.remove(id);
+}
+
+/// Whether a node creates, reads or writes a buffer.
+fn touches_buffers(node: &Node) -> bool {
+    let creates = matches!(node.op, Op::CreateBuffer(_));
+    creates || (0..node.inputs.len()).any(|position| node.op.effect(position) != Effect::None)
 }
 
 fn is_leaf(op: &Op) -> bool {

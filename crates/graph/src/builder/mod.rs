@@ -23,7 +23,7 @@ pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;
-use crate::{Dim, Error, Graph, SourceLocation, Type, Value};
+use crate::{DeviceRef, Dim, Error, Graph, Kind, SourceLocation, Type, Value};
 
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
@@ -328,6 +328,17 @@ impl Builder {
     #[track_caller]
     pub fn broadcast_to(&mut self, x: Value, shape: impl IntoIterator<Item = Dim>) -> Result<Value, Error> {
         self.broadcast(x, shape)
+    }
+
+    /// A buffer full of zeros, which lives until its last use; a new one each time this runs. `ty` is a buffer's, on the
+    /// CPU.
+    #[track_caller]
+    pub fn create_buffer(&mut self, ty: Type) -> Result<Value, Error> {
+        if ty.kind != Kind::Buffer || ty.device != DeviceRef::Cpu {
+            return Err(self.refuse("create_buffer", format!("type is {ty}, expected a buffer on the cpu")));
+        }
+        let Type { dtype, shape, .. } = ty;
+        self.op(CreateBuffer { dtype, shape }, &[])
     }
 
     /// The contents of a buffer at this point.

@@ -1,7 +1,31 @@
-//! Whole buffers: read into a tensor, overwritten with one.
+//! Whole buffers: created, read into a tensor, overwritten with one.
 
 use super::define::Effect;
 use super::prelude::*;
+
+/// A buffer full of zeros: nothing → `mut` of plain elements. Each run of this op makes a new one, which lives until its
+/// last use.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateBuffer {
+    /// Of the buffer.
+    pub dtype: DType,
+    /// Of the buffer.
+    pub shape: Vec<Dim>,
+}
+
+impl Define for CreateBuffer {
+    declare!("create_buffer" { dtype, shape });
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [] = operands(inputs, [])?;
+        refuse_if!(self.dtype.is_block(), "dtype is {}, expected plain elements", self.dtype);
+        Ok(vec![Type::buffer(self.dtype, self.shape.iter().cloned())])
+    }
+
+    fn reference(&self, _inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![Tensor::zeros(self.dtype, outputs[0])])
+    }
+}
 
 /// The contents of a buffer at this point of the program: `mut` of any type → a tensor of the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +77,13 @@ mod tests {
 
     #[test]
     fn types() {
+        let create = |dtype| CreateBuffer { dtype, shape: vec!["n".into(), 2.into()] };
+        check_types(
+            create(DType::BF16),
+            &[(&[], "mut bf16[n, 2]"), (&["f32[1]"], "create_buffer: takes 0 operands, got 1")],
+        );
+        let message = "create_buffer: dtype is q8_0, expected plain elements";
+        check_types(create(DType::Q8_0), &[(&[], message)]);
         check_types(
             Load,
             &[

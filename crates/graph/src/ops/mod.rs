@@ -190,6 +190,8 @@ ops! {
     random::Random,
     /// A range of an axis that data determines.
     dynamic_slice::DynamicSlice,
+    /// A new buffer.
+    memory::CreateBuffer,
     /// The contents of a buffer.
     memory::Load,
     /// New contents for a buffer.
