@@ -486,6 +486,41 @@ class TestBuffers:
         np.testing.assert_array_equal(state.to_numpy(), [9, 7, 8, -7, -8])
         np.testing.assert_array_equal(total.to_numpy(), [9, 8, 10, -4, -4])
 
+    def test_graphs_create_buffers(self, session: InferenceSession) -> None:
+        def count(x: TensorValue, times: TensorValue) -> list[TensorValue]:
+            total = ops.buffer_create(BufferType(DType.float32, x.shape, CPU))
+            other = ops.buffer_create(BufferType(DType.float32, x.shape, CPU))
+            total[...] = x
+
+            def body(i: TensorValue) -> list[TensorValue]:
+                fresh = ops.buffer_create(total.type)
+                total[...] = total[...] + x + fresh[...]
+                fresh[...] = 100
+                return [i + 1]
+
+            ops.while_loop([ops.constant(0, DType.int64, CPU)], lambda i: i < times, body)
+            then = ops.buffer_load(total)
+            total[0] = -1
+            return [then, total[...], other[...]]
+
+        model = session.load(Graph("count", count, [tensor("float32", "n"), tensor("int64")]))
+        x = np.array([1, 2, 3], np.float32)
+        for times in (2, 0, 5):
+            then, after, other = (y.to_numpy() for y in model.execute(x, times))
+            np.testing.assert_array_equal(then, x * (1 + times))
+            np.testing.assert_array_equal(after, [-1, *then[1:]])
+            np.testing.assert_array_equal(other, [0, 0, 0])
+
+    def test_created_buffers_have_the_type_of_a_buffer_on_the_cpu(self) -> None:
+        with Graph("g"):
+            made = ops.buffer_create(BufferType(DType.int8, [2, 3], CPU))
+            assert isinstance(made, BufferValue)
+            assert made.type == BufferType(DType.int8, [2, 3], CPU)
+            with pytest.raises(ValueError, match="expected a buffer on the cpu"):
+                ops.buffer_create(BufferType(DType.int8, [2], DeviceRef.GPU()))
+            with pytest.raises(ValueError, match="expected a buffer on the cpu"):
+                ops.buffer_create(tensor("int8", 2))  # type: ignore[arg-type]
+
     def test_a_slice_is_loaded(self, session: InferenceSession) -> None:
         graph = Graph("g", lambda b: b[1:, 0], [BufferType(DType.int32, [3, 2], CPU)])
         (y,) = session.load(graph).execute(np.arange(6, dtype=np.int32).reshape(3, 2))

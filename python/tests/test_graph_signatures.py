@@ -76,6 +76,7 @@ SIGNATURES = {
     "(x, dtype)": "cast",
     "(x, device)": "transfer_to",
     "(value, label='debug_tensor')": "print",
+    "(type)": "buffer_create",
     "(destination, source)": "buffer_store",
     "(destination, source, indices)": "buffer_store_slice",
     "(pred, out_types, then_fn, else_fn)": "cond",

@@ -459,6 +459,10 @@ impl GraphBuilder {
         self.value(|b| b.load_slice(buffer.value, &indices))
     }
 
+    fn create_buffer(&self, ty: TypeArgument) -> PyResult<Value> {
+        self.value(|b| b.create_buffer(ty.0))
+    }
+
     fn store(&self, buffer: &Value, x: &Value) -> PyResult<()> {
         self.build(|b| b.store(buffer.value, x.value))
     }

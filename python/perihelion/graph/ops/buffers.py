@@ -1,10 +1,12 @@
-"""Reading and writing buffers, and showing values."""
+"""Creating, reading and writing buffers, and showing values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..type import BufferType
 from ..value import (
+    BufferValue,
     BufferValueLike,
     HasTensorValue,
     SliceIndex,
@@ -14,11 +16,34 @@ from ..value import (
     _indices,
     _native_data,
     _to_buffer,
+    _wrap,
     _wrap_tensor,
 )
 from .make import _like
 
-__all__ = ["buffer_load", "buffer_store", "buffer_store_slice", "print"]
+__all__ = ["buffer_create", "buffer_load", "buffer_store", "buffer_store_slice", "print"]
+
+
+def buffer_create(type: BufferType) -> BufferValue:
+    """A buffer of the graph itself, full of zeros.
+
+    Each run of this op makes a new one, which lives until its last use: within a loop, one for each round.
+
+    Args:
+        type: dtype and shape of the buffer; its device is the CPU.
+
+    Raises:
+        ValueError: the type is not a buffer's, or its device is another one.
+
+    >>> from perihelion.dtype import DType
+    >>> from perihelion.graph import BufferType, DeviceRef, Graph, ops
+    >>> with Graph("g") as graph:
+    ...     state = ops.buffer_create(BufferType(DType.float32, [2], DeviceRef.CPU()))
+    ...     state[0] = 3
+    ...     graph.output(state[...])
+    """
+    graph = _current()
+    return BufferValue(_wrap(graph._native.create_buffer(type._native), graph))
 
 
 def buffer_load(x: BufferValueLike) -> TensorValue:
