@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import weakref
 from typing import Any
 
@@ -16,8 +15,7 @@ class _Loop:
     """The tasks of an event loop that wait for answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._keys = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         this, of_loop = weakref.ref(self), weakref.ref(loop)
 
         def ready() -> None:
@@ -31,27 +29,28 @@ class _Loop:
         self._native = _perihelion.Wakeups(wake)
 
     def _wake(self) -> None:
-        for key in self._native.ready():
+        for key, item in self._native.ready():
             future = self._waiting.get(key)
             if future is not None and not future.done():
-                future.set_result(None)
+                future.set_result(item)
 
     async def next(self, answers: _perihelion.Answers) -> Any:
         """The next item; `StopAsyncIteration` after the last. Cancelling it cancels the request."""
-        key = next(self._keys)
-        try:
-            while (item := answers.poll(self._native, key)) is None:
-                # `_wake` runs on this loop, so it cannot run before the future is there.
-                future = self._waiting[key] = asyncio.get_running_loop().create_future()
-                await future
+        item = answers.poll(self._native)
+        if item is not None:
             return item
-        except StopIteration:
-            raise StopAsyncIteration from None
+        # `_wake` runs on this loop, so it cannot run before the future is there.
+        future = self._waiting[answers.key] = asyncio.get_running_loop().create_future()
+        try:
+            item = await future
         except BaseException:
             answers.close()
             raise
         finally:
-            self._waiting.pop(key, None)
+            del self._waiting[answers.key]
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
 
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = weakref.WeakKeyDictionary()

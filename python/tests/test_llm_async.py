@@ -122,6 +122,41 @@ def test_a_stream_that_is_not_read_is_paused(llm: LLM) -> None:
     asyncio.run(main())
 
 
+def test_a_task_that_reads_slowly_gets_several_tokens_at_once(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, logprobs=1)
+
+    async def main() -> None:
+        stream = llm.astream("Once upon a time", params)
+        chunks = [await anext(stream)]
+        await empty(llm)
+        chunks += [chunk async for chunk in stream]
+        whole = llm.generate("Once upon a time", params)[0]
+        assert len(chunks) <= 3
+        assert "".join(chunk.text for chunk in chunks) == whole.text
+        assert sum((chunk.token_ids for chunk in chunks), []) == whole.token_ids
+        assert sum((chunk.logprobs or [] for chunk in chunks), []) == whole.logprobs
+        assert [chunk.finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+        assert chunks[-1].finish_reason == "length" and chunks[-1].usage == whole.usage
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    asyncio.run(main())
+
+
+def test_a_stream_goes_on_in_another_loop(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
+    stream = llm.astream("The fox", params)
+
+    async def some() -> str:
+        return "".join([(await anext(stream)).text for _ in range(3)])
+
+    async def rest() -> str:
+        return "".join([chunk.text async for chunk in stream])
+
+    text = asyncio.run(some()) + asyncio.run(rest())
+    assert text == llm.generate("The fox", params)[0].text
+
+
 def test_loops_are_not_kept(llm: LLM) -> None:
     async def main() -> weakref.ref[object]:
         await llm.agenerate("x", SamplingParams(max_tokens=1))

@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use futures_lite::{Stream, StreamExt, stream};
@@ -11,24 +13,40 @@ use perihelion::pipelines::{
     FinishReason, Request, RerankRequest, TextGenerator, Timings, TokenLogprobs, Usage, Warning,
 };
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use super::error::{pipelines_error, prompt_error};
 use super::waiting::wait;
-use super::wakeups::Wakeups;
+use super::wakeups::{InboxWaker, Wakeups};
 use crate::buffer::Buffer;
 use crate::logs;
 use crate::owned::Closable;
 
 /// Results of a worker, item by item. Dropping it cancels the requests.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Answers(Closable<Incoming>);
+pub(crate) struct Answers {
+    /// By which a loop finds the task that waits for these.
+    #[pyo3(get)]
+    key: u64,
+    inbox: Arc<Inbox>,
+}
+
+/// The items of answers. It outlives them only while a wake-up is handled.
+pub(super) struct Inbox(Closable<Incoming>);
 
 struct Incoming {
     items: Pin<Box<dyn Stream<Item = Result<Item, Error>> + Send>>,
-    /// An item that came when the request was handed in.
+    /// An item that came before it was asked for.
     early: Option<Option<Result<Item, Error>>>,
+    /// Whether polling takes no time worth releasing the GIL for.
+    is_quick: bool,
+    /// Of the loop that asked last.
+    waker: Option<Arc<InboxWaker>>,
+    /// Whether there was nothing left, so that the waker has to be called before there is.
+    is_empty: bool,
+    /// Whether a task waits for the next item.
+    is_awaited: bool,
 }
 
 enum Item {
@@ -89,40 +107,59 @@ type Scored = (u32, f32, String);
 impl Answers {
     /// The next item. Waits for it.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let mut incoming = self.incoming()?;
+        let mut incoming = self.inbox.take()?;
+        incoming.is_empty = false;
         let (incoming, item) = wait(py, async move {
             let item = poll_fn(|context| incoming.poll(context)).await;
             (incoming, item)
         })?;
-        self.settle(py, incoming, item)
+        let item = self.inbox.settle(py, incoming, item)?;
+        item.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
-    /// The next item if it has come. If not, `wakeups` will list `key` once it has.
-    fn poll(&self, py: Python<'_>, wakeups: &Wakeups, key: u64) -> PyResult<Option<Py<PyAny>>> {
-        let mut incoming = self.incoming()?;
-        let waker = wakeups.waker(key);
-        let polled = py.detach(|| incoming.poll(&mut Context::from_waker(&waker)));
+    /// The next item if it has come; of a text, all that has come. If not, `wakeups` will have it once it has.
+    fn poll(&self, py: Python<'_>, wakeups: &Wakeups) -> PyResult<Option<Py<PyAny>>> {
+        let mut incoming = self.inbox.take()?;
+        if !incoming.waker.as_ref().is_some_and(|waker| wakeups.made(waker)) {
+            incoming.waker = Some(wakeups.waker(self.key, &self.inbox));
+            incoming.is_empty = false;
+        }
+        let polled = incoming.advance(py);
         logs::deliver(py)?;
         match polled {
-            Poll::Ready(item) => self.settle(py, incoming, item).map(Some),
-            Poll::Pending => self.0.put(incoming).map(|()| None),
+            Poll::Ready(item) => {
+                let item = self.inbox.settle(py, incoming, item)?;
+                item.map(Some).ok_or_else(|| PyStopAsyncIteration::new_err(()))
+            }
+            Poll::Pending => {
+                incoming.is_awaited = true;
+                self.inbox.0.put(incoming).map(|()| None)
+            }
         }
     }
 
     /// Cancels the requests.
     fn close(&self) -> PyResult<()> {
-        self.0.take().map(drop)
+        self.inbox.0.take().map(drop)
     }
 }
 
 impl Answers {
     /// Hands the request in.
     fn new(items: impl Stream<Item = Result<Item, Error>> + Send + 'static) -> Answers {
-        let mut incoming = Incoming { items: Box::pin(items), early: None };
+        Answers::of_items(items, false)
+    }
+
+    fn of_items(items: impl Stream<Item = Result<Item, Error>> + Send + 'static, is_quick: bool) -> Answers {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (waker, is_empty, is_awaited) = (None, false, false);
+        let mut incoming =
+            Incoming { items: Box::pin(items), early: None, is_quick, waker, is_empty, is_awaited };
         if let Poll::Ready(item) = incoming.poll(&mut Context::from_waker(Waker::noop())) {
             incoming.early = Some(item);
         }
-        Answers(Closable::new("the answer", incoming))
+        let inbox = Arc::new(Inbox(Closable::new("the answer", incoming)));
+        Answers { key: COUNT.fetch_add(1, Ordering::Relaxed), inbox }
     }
 
     /// The chunks of one answer.
@@ -139,7 +176,8 @@ impl Answers {
             });
             events.filter_map(Result::transpose).boxed()
         };
-        Answers::new(stream::once_future(start).flatten())
+        // The request is handed in at once; what comes after that only takes events from a channel.
+        Answers::of_items(stream::once_future(start).flatten(), true)
     }
 
     /// The answers to requests that run together, as they are completed; refused prompts come first.
@@ -189,9 +227,27 @@ impl Answers {
         };
         Answers::new(stream::once_future(rank))
     }
+}
 
-    /// Takes the stream out while it is waited for.
-    fn incoming(&self) -> PyResult<Incoming> {
+impl Inbox {
+    /// What came for the task that waits, or the exception; `None` if no task waits or nothing came.
+    pub(super) fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        // Of a closed answer, or one that another thread reads, there is nothing.
+        let mut incoming = self.0.take().ok().flatten()?;
+        let polled = if incoming.is_awaited { incoming.advance(py) } else { Poll::Pending };
+        let settled = match polled {
+            Poll::Ready(item) => {
+                incoming.is_awaited = false;
+                self.settle(py, incoming, item)
+            }
+            Poll::Pending => return self.0.put(incoming).map(|()| None).unwrap_or_default(),
+        };
+        let item = settled.and_then(|item| item.ok_or_else(|| PyStopAsyncIteration::new_err(())));
+        Some(item.unwrap_or_else(|error| error.into_value(py).into_any()))
+    }
+
+    /// Takes the items out while they are waited for.
+    fn take(&self) -> PyResult<Incoming> {
         self.0
             .take()?
             .ok_or_else(|| PyValueError::new_err("the answer is closed, or another thread reads it"))
@@ -203,12 +259,8 @@ impl Answers {
         py: Python<'_>,
         incoming: Incoming,
         item: Option<Result<Item, Error>>,
-    ) -> PyResult<Py<PyAny>> {
-        let Some(item) = item else {
-            self.0.put(incoming)?;
-            return Err(PyStopIteration::new_err(()));
-        };
-        let item = item.map_err(pipelines_error)?.into_python(py)?;
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let item = item.transpose().map_err(pipelines_error)?.map(|item| item.into_python(py)).transpose()?;
         self.0.put(incoming)?;
         Ok(item)
     }
@@ -221,6 +273,47 @@ impl Incoming {
             None => self.items.as_mut().poll_next(context),
         }
     }
+
+    /// The next item for a loop; of a text, all of it that has come, so that a loop that is slower than the model catches
+    /// up.
+    fn advance(&mut self, py: Python<'_>) -> Poll<Option<Result<Item, Error>>> {
+        let Some(waker) = self.waker.clone() else { return Poll::Pending };
+        let was_called = waker.take_call();
+        if self.is_empty && !was_called {
+            return Poll::Pending;
+        }
+        let waker = Waker::from(waker);
+        let poll = |incoming: &mut Incoming| incoming.poll(&mut Context::from_waker(&waker));
+        let polled = if self.is_quick { poll(self) } else { py.detach(|| poll(self)) };
+        self.is_empty = polled.is_pending();
+        let Poll::Ready(Some(Ok(Item::Chunk(mut chunk, mut warnings)))) = polled else { return polled };
+        loop {
+            match poll(self) {
+                Poll::Ready(Some(Ok(Item::Chunk(next, more)))) => {
+                    chunk = joined(chunk, next);
+                    warnings.extend(more);
+                }
+                Poll::Ready(other) => {
+                    self.early = Some(other);
+                    break;
+                }
+                Poll::Pending => {
+                    self.is_empty = true;
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Some(Ok(Item::Chunk(chunk, warnings))))
+    }
+}
+
+/// Two parts of an answer as one.
+fn joined((mut text, mut tokens, mut scores, ..): Chunk, next: Chunk) -> Chunk {
+    let (more, further, others, reason, usage) = next;
+    text.push_str(&more);
+    tokens.extend(further);
+    scores.extend(others);
+    (text, tokens, scores, reason, usage)
 }
 
 impl Item {

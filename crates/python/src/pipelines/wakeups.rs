@@ -1,13 +1,15 @@
-//! Wake-ups of an asyncio loop: one for all answers that a step of the model brings.
+//! Wake-ups of an asyncio loop: one for all answers that a step of the model brings, and few if steps are short.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+
+use super::answers::Inbox;
 
 /// Whether the interpreter ends, so that no thread may attach to it any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -17,6 +19,8 @@ static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After the first answer of a step, the others take less than this to come.
 const STEP_TAIL: Duration = Duration::from_micros(50);
+/// A loop is woken at most this often: a wake-up costs about as much as a step of a tiny model.
+const INTERVAL: Duration = Duration::from_millis(2);
 
 /// A thread that wakes an asyncio loop.
 #[pyclass(frozen, module = "perihelion._perihelion")]
@@ -24,7 +28,7 @@ pub(crate) struct Wakeups(Arc<Ready>);
 
 /// The answers that the loop has not looked at yet.
 struct Ready {
-    keys: Mutex<Vec<u64>>,
+    inboxes: Mutex<Vec<(u64, Weak<Inbox>)>>,
     /// Whether the loop was woken and has not looked yet.
     is_woken: AtomicBool,
     signal: Sender<()>,
@@ -37,8 +41,11 @@ impl Wakeups {
     fn new(wake: Py<PyAny>) -> PyResult<Wakeups> {
         let (signal, signals) = channel();
         let run = move || {
+            let mut last: Option<Instant> = None;
             while signals.recv().is_ok() {
-                thread::sleep(STEP_TAIL);
+                let since = last.map_or(INTERVAL, |last| last.elapsed());
+                thread::sleep(INTERVAL.saturating_sub(since).max(STEP_TAIL));
+                last = Some(Instant::now());
                 attached(|py| {
                     // A loop that is closed needs no wake-up.
                     let _ = wake.call0(py);
@@ -46,31 +53,52 @@ impl Wakeups {
             }
         };
         thread::Builder::new().name("perihelion-wakeups".to_string()).spawn(run)?;
-        let ready = Ready { keys: Mutex::default(), is_woken: AtomicBool::new(false), signal };
+        let ready = Ready { inboxes: Mutex::default(), is_woken: AtomicBool::new(false), signal };
         Ok(Wakeups(Arc::new(ready)))
     }
 
-    /// The keys of the answers that may be polled again.
-    fn ready(&self) -> Vec<u64> {
+    /// What came for tasks that wait, by the keys of their answers: items and exceptions.
+    fn ready(&self, py: Python<'_>) -> Vec<(u64, Py<PyAny>)> {
         self.0.is_woken.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.0.keys.lock().unwrap_or_else(PoisonError::into_inner))
+        let inboxes = std::mem::take(&mut *self.0.inboxes.lock().unwrap_or_else(PoisonError::into_inner));
+        let awaited = |(key, inbox): (u64, Weak<Inbox>)| Some((key, inbox.upgrade()?.awaited(py)?));
+        inboxes.into_iter().filter_map(awaited).collect()
     }
 }
 
 impl Wakeups {
-    pub(super) fn waker(&self, key: u64) -> Waker {
-        Waker::from(Arc::new(ReadyWaker { ready: Arc::clone(&self.0), key }))
+    /// The waker of answers.
+    pub(super) fn waker(&self, key: u64, inbox: &Arc<Inbox>) -> Arc<InboxWaker> {
+        let (ready, inbox) = (Arc::clone(&self.0), Arc::downgrade(inbox));
+        Arc::new(InboxWaker { ready, key, inbox, was_called: AtomicBool::new(false) })
+    }
+
+    /// Whether a waker wakes this loop.
+    pub(super) fn made(&self, waker: &InboxWaker) -> bool {
+        Arc::ptr_eq(&self.0, &waker.ready)
     }
 }
 
-struct ReadyWaker {
+/// Tells a loop that an item came.
+pub(super) struct InboxWaker {
     ready: Arc<Ready>,
     key: u64,
+    inbox: Weak<Inbox>,
+    was_called: AtomicBool,
 }
 
-impl Wake for ReadyWaker {
+impl InboxWaker {
+    /// Whether it was called since this was asked last.
+    pub(super) fn take_call(&self) -> bool {
+        self.was_called.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Wake for InboxWaker {
     fn wake(self: Arc<Self>) {
-        self.ready.keys.lock().unwrap_or_else(PoisonError::into_inner).push(self.key);
+        self.was_called.store(true, Ordering::SeqCst);
+        let inbox = (self.key, Weak::clone(&self.inbox));
+        self.ready.inboxes.lock().unwrap_or_else(PoisonError::into_inner).push(inbox);
         if !self.ready.is_woken.swap(true, Ordering::SeqCst) {
             let _ = self.ready.signal.send(());
         }
