@@ -30,6 +30,9 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
             (MODEL, Some("choose another --pooling or another model; see `peri encode --help`"))
         }
         Error::NoPooling { .. } => (MODEL, Some("choose with --pooling, or use `peri generate` for text")),
+        Error::NotForText { is_classifier: true, .. } => {
+            (MODEL, Some("use `peri rerank` or `peri classify`, or choose a model that generates text"))
+        }
         Error::NotForText { .. } => (MODEL, Some("use `peri encode`, or choose a model that generates text")),
         Error::NotForEmbeddings { .. } => {
             (MODEL, Some("use `peri rerank` or `peri classify`, or choose a model that embeds"))

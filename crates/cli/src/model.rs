@@ -128,8 +128,7 @@ impl Source {
     pub(crate) fn plan_and_fetch_decoder(&self, progress: &Progress) -> anyhow::Result<Plan> {
         let plan = self.fitting_plan()?;
         if let Network::Encoder(_) = plan.network() {
-            let architecture = plan.architecture().to_string();
-            return Err(pipelines::Error::NotForText { architecture }).context("cannot open the model");
+            return Err(pipelines::Error::not_for_text(&plan)).context("cannot open the model");
         }
         fetch(plan, progress)
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::KVCacheStrategy;
-use crate::{OutOfMemory, TooLong};
+use crate::{OutOfMemory, Plan, QueueUnit, TooLong};
 
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree; `Debug` prints it too, so
 /// that `main` shows it.
@@ -76,10 +76,12 @@ pub enum Error {
     },
 
     /// An encoder, where a model was wanted that writes.
-    #[error("{architecture} is an encoder: it makes embeddings, not text; use an embedder")]
+    #[error("{architecture} is an encoder: {}", of_encoder(*.is_classifier))]
     NotForText {
         /// The architecture.
         architecture: String,
+        /// Whether it scores texts; else it makes embeddings.
+        is_classifier: bool,
     },
 
     /// Options of an embedder, or parameters of a request to it, that do not fit the model; all of them are listed.
@@ -289,8 +291,8 @@ pub enum Error {
         name: &'static str,
         /// How many wait.
         waiting: usize,
-        /// Of what: `requests`, or `prompt tokens`, in all or `of its tenant`.
-        unit: &'static str,
+        /// Of what.
+        unit: QueueUnit,
         /// How many may wait.
         limit: usize,
         /// When there may be room, as far as can be told from how fast others started.
@@ -364,6 +366,12 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
+    /// The error of a planned encoder, where a model was wanted that writes.
+    pub fn not_for_text(plan: &Plan) -> Error {
+        let architecture = plan.architecture().to_string();
+        Error::NotForText { architecture, is_classifier: plan.is_classifier() }
+    }
+
     /// All that went wrong, if anything did.
     ///
     /// # Errors
@@ -383,6 +391,15 @@ impl Error {
     /// A complaint about what a classifier's files ask for.
     pub(crate) fn classifier(origin: impl ToString, problem: impl ToString) -> Error {
         Error::Classifier { origin: origin.to_string(), problem: problem.to_string() }
+    }
+}
+
+/// What an encoder makes, and with what.
+fn of_encoder(is_classifier: bool) -> &'static str {
+    if is_classifier {
+        "it scores texts and writes none; use a classifier"
+    } else {
+        "it makes embeddings, not text; use an embedder"
     }
 }
 

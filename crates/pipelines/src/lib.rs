@@ -74,8 +74,8 @@ pub use text::{
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER,
-    IndexedCompletion, Prompt, PromptToken, QueueLimits, TextGenerator, TextGeneratorOptions, TextRequest,
-    TextStream, Timings, Usage,
+    IndexedCompletion, Prompt, PromptToken, QueueLimits, QueueUnit, TextGenerator, TextGeneratorOptions,
+    TextRequest, TextStream, Timings, Usage,
 };
 pub use text_model::TextModel;
 pub use vectors::BatchStatus;

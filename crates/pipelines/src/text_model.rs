@@ -121,6 +121,6 @@ impl TextModel {
 fn check_writes(plan: &Plan) -> Result<(), Error> {
     match plan.network() {
         Network::Decoder(_) => Ok(()),
-        Network::Encoder(_) => Err(Error::NotForText { architecture: plan.architecture().to_string() }),
+        Network::Encoder(_) => Err(Error::not_for_text(plan)),
     }
 }

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
-use crate::Error;
 use crate::generator::guarded;
+use crate::{Error, QueueUnit};
 
 /// Jobs that wait for the worker to take them, unless it queues more; whoever hands in another waits too.
 pub(crate) const QUEUE: usize = 64;
@@ -151,7 +151,7 @@ impl<W: Work> Worker<W> {
             Err(TrySendError::Full(_)) => Err(Error::Busy {
                 name: W::NAME,
                 waiting: self.commands.len(),
-                unit: "requests",
+                unit: QueueUnit::Requests,
                 limit: self.commands.capacity().unwrap_or(usize::MAX),
                 retry_after: None,
             }),

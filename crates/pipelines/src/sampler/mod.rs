@@ -21,7 +21,9 @@ use tensor::philox;
 use self::candidates::select_above;
 use self::filters::{Buffers, Draw};
 pub use self::logprobs::Logprobs;
-pub use self::params::{MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams};
+pub use self::params::{
+    LARGEST_BIAS, LARGEST_PENALTY, LARGEST_REPETITION_PENALTY, MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams,
+};
 pub use self::penalties::TokenCounts;
 use self::penalties::adjust;
 use self::weights::{CHUNK, Scale, finite, mass, maximum};

@@ -9,6 +9,12 @@ use crate::error::InvalidField;
 pub const MAX_LOGPROBS: usize = 256;
 /// The most tokens that a request may bias.
 pub const MAX_LOGIT_BIAS: usize = 4096;
+/// The largest bias of a token, up or down: it decides alone, and logits stay finite.
+pub const LARGEST_BIAS: f32 = 1e6;
+/// The largest presence or frequency penalty, and the least below 0.
+pub const LARGEST_PENALTY: f32 = 100.0;
+/// The largest repetition penalty; the least is 1 divided by it.
+pub const LARGEST_REPETITION_PENALTY: f32 = 100.0;
 
 /// How one request's tokens are chosen. The default is greedy: the most probable token, always.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,15 +93,20 @@ impl SamplingParams {
             "give a number above 0 and up to 1",
         );
         number((0.0..=1.0).contains(&self.min_p), "min_p", self.min_p, "give a number from 0 to 1");
+        let most = LARGEST_REPETITION_PENALTY;
         number(
-            finite(self.repetition_penalty) && self.repetition_penalty > 0.0,
+            (1.0 / most..=most).contains(&self.repetition_penalty),
             "repetition_penalty",
             self.repetition_penalty,
-            "give a positive number; 1 is none",
+            &format!("give a positive number from {} to {most}; 1 is none", 1.0 / most),
         );
-        let any = "give a finite number; 0 is none";
-        number(finite(self.frequency_penalty), "frequency_penalty", self.frequency_penalty, any);
-        number(finite(self.presence_penalty), "presence_penalty", self.presence_penalty, any);
+        for (field, penalty) in
+            [("frequency_penalty", self.frequency_penalty), ("presence_penalty", self.presence_penalty)]
+        {
+            let most = LARGEST_PENALTY;
+            let fix = format!("give a number from -{most} to {most}; 0 is none");
+            number((-most..=most).contains(&penalty), field, penalty, &fix);
+        }
         check(
             self.top_k != Some(0),
             "top_k",
@@ -111,7 +122,9 @@ impl SamplingParams {
         );
         for (&token, &bias) in self.logit_bias.iter().take(MAX_LOGIT_BIAS) {
             let entry = || format!("{{{token}: {bias}}}");
-            check(finite(bias), "logit_bias", entry(), "give a finite number".into());
+            let most = LARGEST_BIAS;
+            let fix = format!("give a number from -{most} to {most}");
+            check((-most..=most).contains(&bias), "logit_bias", entry(), fix);
             let known = (token as usize) < vocab_size;
             check(
                 known,

@@ -192,11 +192,54 @@ fn wrong_parameters_are_all_named() {
         "frequency_penalty is inf: ",
         "presence_penalty is NaN: ",
         "logit_bias is {7: 1}: give a token below 5",
-        "logit_bias is {3: NaN}: give a finite number",
+        "logit_bias is {3: NaN}: give a number from -1000000 to 1000000",
     ] {
         assert!(message.contains(part), "{message:?} should say {part:?}");
     }
     SamplingParams::default().validate(5).unwrap();
+}
+
+#[test]
+fn no_valid_parameters_leave_nothing_to_choose() {
+    let logits = [3e4f32, -3e4, 0.0, -1e-3];
+    let mut history = TokenCounts::new(&[0, 1, 2, 3]);
+    (0..100_000u32).for_each(|i| history.push(i % 4));
+    let (most, repetition) = (LARGEST_PENALTY, LARGEST_REPETITION_PENALTY);
+    for sign in [1.0, -1.0] {
+        for repetition_penalty in [repetition, 1.0 / repetition] {
+            for temperature in [0.0, 1e-30, 1.0, 1e30] {
+                let params = SamplingParams {
+                    temperature,
+                    repetition_penalty,
+                    frequency_penalty: sign * most,
+                    presence_penalty: sign * most,
+                    logit_bias: (0..4).map(|token| (token, sign * LARGEST_BIAS)).collect(),
+                    ..Default::default()
+                };
+                params.validate(4).unwrap();
+                let row = Row {
+                    logits: &logits,
+                    params: &params,
+                    history: &history,
+                    position: 7,
+                    allowed: None,
+                    forbidden: &[],
+                };
+                Sampler::default().sample(&row).unwrap();
+            }
+        }
+    }
+    for edit in [
+        |p: &mut SamplingParams| p.frequency_penalty = 101.0,
+        |p: &mut SamplingParams| p.presence_penalty = -101.0,
+        |p: &mut SamplingParams| p.repetition_penalty = 1e-4,
+        |p: &mut SamplingParams| p.repetition_penalty = 101.0,
+        |p: &mut SamplingParams| p.logit_bias = [(1, 1e7)].into(),
+    ] {
+        let mut params = SamplingParams::default();
+        edit(&mut params);
+        assert!(params.validate(4).is_err(), "{params:?}");
+    }
 }
 
 #[test]

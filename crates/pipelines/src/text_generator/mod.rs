@@ -22,7 +22,7 @@ pub use cache_events::CacheEvents;
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use options::TextGeneratorOptions;
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
-pub use queue::QueueLimits;
+pub use queue::{QueueLimits, QueueUnit};
 pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
 pub use worker::HIGH_WATER;
 
@@ -126,6 +126,7 @@ impl TextGenerator {
         let cache = generator.scheduler().cache();
         let cache_tokens = cache.num_pages().saturating_mul(cache.page_size());
         let queue = options.queue.unwrap_or_else(|| QueueLimits::new(cache_tokens));
+        let queue = options.max_queue.map_or(queue, |requests| queue.with_requests(requests));
         let limits = generator.limits();
         let worker = Worker::spawn(TextWork::new(generator, options.read_timeout), queue.requests)?;
         let (chat_template, queue) = (chat_template.map(Arc::new), Arc::new(Queue::new(queue)));

@@ -1,6 +1,7 @@
 //! Which requests may wait: bounds on those that have not started, in all and of each tenant.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,48 @@ impl QueueLimits {
     /// The defaults for a cache of so many tokens: 512 requests and four times the cache, half of each for a tenant.
     pub fn new(cache_tokens: usize) -> QueueLimits {
         let tokens = cache_tokens.saturating_mul(TOKENS_PER_CACHE_TOKEN);
-        let (tenant_requests, tenant_tokens) = (REQUESTS / 2, tokens / 2);
-        QueueLimits { requests: REQUESTS, tokens, tenant_requests, tenant_tokens }
+        let limits = QueueLimits { requests: 0, tokens, tenant_requests: 0, tenant_tokens: tokens / 2 };
+        limits.with_requests(REQUESTS)
+    }
+
+    /// These with another number of requests, half of them of one tenant.
+    #[must_use]
+    pub fn with_requests(self, requests: usize) -> QueueLimits {
+        QueueLimits { requests, tenant_requests: requests.div_ceil(2), ..self }
+    }
+}
+
+/// What a full queue has too many of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueUnit {
+    /// Requests.
+    Requests,
+    /// Tokens of their prompts.
+    PromptTokens,
+    /// Requests of one tenant.
+    TenantRequests,
+    /// Tokens of the prompts of one tenant.
+    TenantPromptTokens,
+}
+
+impl QueueUnit {
+    fn counts_requests(self) -> bool {
+        matches!(self, QueueUnit::Requests | QueueUnit::TenantRequests)
+    }
+
+    fn is_of_tenant(self) -> bool {
+        matches!(self, QueueUnit::TenantRequests | QueueUnit::TenantPromptTokens)
+    }
+}
+
+impl fmt::Display for QueueUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueueUnit::Requests => "requests",
+            QueueUnit::PromptTokens => "prompt tokens",
+            QueueUnit::TenantRequests => "requests of its tenant",
+            QueueUnit::TenantPromptTokens => "prompt tokens of its tenant",
+        })
     }
 }
 
@@ -95,8 +136,8 @@ impl Queue {
         let mut state = self.lock();
         let limits = &self.limits;
         let Load { requests: count, tokens } = load(requests.iter());
-        state.check("requests", state.all.requests, count, limits.requests)?;
-        state.check("prompt tokens", state.all.tokens, tokens, limits.tokens)?;
+        state.check(QueueUnit::Requests, state.all.requests, count, limits.requests)?;
+        state.check(QueueUnit::PromptTokens, state.all.tokens, tokens, limits.tokens)?;
         let mut tenants: Vec<&str> =
             requests.iter().filter_map(|request| request.tenant.as_deref()).collect();
         tenants.sort_unstable();
@@ -105,8 +146,8 @@ impl Queue {
             let waiting = state.tenants.get(tenant).copied().unwrap_or_default();
             let own = requests.iter().filter(|request| request.tenant.as_deref() == Some(tenant));
             let Load { requests: count, tokens } = load(own);
-            state.check("requests of its tenant", waiting.requests, count, limits.tenant_requests)?;
-            state.check("prompt tokens of its tenant", waiting.tokens, tokens, limits.tenant_tokens)?;
+            state.check(QueueUnit::TenantRequests, waiting.requests, count, limits.tenant_requests)?;
+            state.check(QueueUnit::TenantPromptTokens, waiting.tokens, tokens, limits.tenant_tokens)?;
         }
         Ok(self.places(&mut state, requests))
     }
@@ -156,8 +197,8 @@ impl Drop for Ticket {
 
 impl State {
     /// Checks that `new` more may wait.
-    fn check(&self, unit: &'static str, waiting: usize, new: usize, limit: usize) -> Result<(), Error> {
-        let counts_requests = unit.starts_with("requests");
+    fn check(&self, unit: QueueUnit, waiting: usize, new: usize, limit: usize) -> Result<(), Error> {
+        let counts_requests = unit.counts_requests();
         if counts_requests && new > limit {
             let fix = format!("give at most {limit}, as many as may wait");
             return Err(Error::Request(vec![InvalidField {
@@ -176,7 +217,7 @@ impl State {
             Load { requests: 0, tokens: excess }
         };
         // Tenants take turns.
-        let turns = if unit.ends_with("tenant") { self.tenants.len() } else { 1 };
+        let turns = if unit.is_of_tenant() { self.tenants.len() } else { 1 };
         let retry_after = Some(self.pace.time(excess, turns));
         Err(Error::Busy { name: super::worker::NAME, waiting, unit, limit, retry_after })
     }
@@ -260,6 +301,14 @@ mod tests {
         assert_eq!(check(&[], &requests(1, 1000, None)), Ok(()), "nothing else waits");
         let refused = check(&[], &requests(7, 1, None)).unwrap_err();
         assert_eq!(refused, "request: requests is 7: give at most 6, as many as may wait");
+    }
+
+    #[test]
+    fn a_tenant_may_have_half_of_the_queue() {
+        let QueueLimits { requests, tokens, tenant_requests, tenant_tokens } = QueueLimits::new(100);
+        assert_eq!((requests, tokens, tenant_requests, tenant_tokens), (512, 400, 256, 200));
+        let few = QueueLimits::new(100).with_requests(1);
+        assert_eq!((few.requests, few.tenant_requests, few.tokens), (1, 1, 400));
     }
 
     #[test]

@@ -315,8 +315,8 @@ fn a_batch_is_refused_as_a_whole_while_too_much_waits() {
         }
         other => panic!("{other}"),
     };
-    assert_eq!(refusal(vec![of("b"), of("b")]), (3, "requests", 4, true));
-    assert_eq!(refusal(vec![of("a")]), (2, "requests of its tenant", 2, true));
+    assert_eq!(refusal(vec![of("b"), of("b")]), (3, QueueUnit::Requests, 4, true));
+    assert_eq!(refusal(vec![of("a")]), (2, QueueUnit::TenantRequests, 2, true));
     assert!(matches!(generator.try_batch(vec![of("b"); 5]), Err(Error::Request(_))));
     // What is dropped waits no longer.
     drop(second);
