@@ -10,6 +10,7 @@ mod commands;
 mod completion;
 mod conversation;
 mod exit;
+mod form;
 mod interrupt;
 mod lines;
 mod model;

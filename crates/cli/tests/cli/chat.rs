@@ -41,6 +41,25 @@ fn text(answer: &Value) -> &str {
 }
 
 #[test]
+fn answers_have_the_form_that_flags_give() {
+    let chat = Chat::new("forms");
+    let answers = chat.json(&["--choice", "yes", "--choice", "no"], "Is it?\nAnd now?\n");
+    assert_eq!(answers.len(), 2);
+    assert!(answers.iter().all(|answer| ["yes", "no"].contains(&text(answer))), "{answers:?}");
+    let digits = chat.json(&["--regex", "[0-9]{4}"], "When?\n");
+    assert!(text(&digits[0]).len() == 4 && text(&digits[0]).parse::<u32>().is_ok(), "{digits:?}");
+    let schema = r#"{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": false}"#;
+    let schema = chat.folder.file("schema.json", schema);
+    let json = chat.json(&["--json-schema", &schema, "--max-new-tokens", "80"], "What?\n");
+    let value: Value = serde_json::from_str(text(&json[0])).unwrap();
+    assert!(value == json!({"a": 1}) || value == json!({"a": 2}), "{value}");
+    let refused = chat.run(&["--regex", "(a"], "What?\n");
+    assert!(refused.code == Some(2) && refused.stderr.contains("unclosed group"), "{}", refused.stderr);
+    let both = chat.run(&["--regex", "a", "--choice", "b"], "What?\n");
+    assert!(both.code == Some(2) && both.stderr.contains("cannot be used with"), "{}", both.stderr);
+}
+
+#[test]
 fn two_turns_share_a_conversation() {
     let chat = Chat::new("turns");
     let input = "Once upon a time there was a king who lived in a castle\nAnd then?\n";

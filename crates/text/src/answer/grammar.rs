@@ -7,7 +7,7 @@ use super::formats::{Separator, Syntax, ToolFormat};
 use super::schema::Arguments;
 use super::tool::{Tool, ToolChoice};
 use super::{AnswerFormat, ReasoningFormat, ReasoningPhase};
-use crate::{Error, Tokenizer};
+use crate::{Constraint, Error, Tokenizer};
 
 /// The rules that all grammars share. White space between parts of an answer is bounded.
 const TERMINALS: &str = "TEXT: /(?s:.*)/\nGAP: /[ \\n]{0,4}/\n";
@@ -30,6 +30,32 @@ pub struct AnswerRules<'a> {
 }
 
 impl AnswerFormat {
+    /// The form of an answer whose text has a form, and which may reason before.
+    ///
+    /// # Errors
+    /// If the form cannot be enforced.
+    pub fn form(
+        &self,
+        form: &Constraint,
+        phase: ReasoningPhase,
+        tokenizer: &Tokenizer,
+    ) -> Result<Constraint, Error> {
+        if phase == ReasoningPhase::After {
+            return Ok(form.clone());
+        }
+        let text = form.to_lark(tokenizer)?;
+        let rules = AnswerRules {
+            tools: &[],
+            choice: &ToolChoice::None,
+            only: None,
+            is_parallel: false,
+            phase,
+            text: Some(&text),
+        };
+        let grammar = self.grammar(&rules, tokenizer)?;
+        Ok(grammar.map_or_else(|| form.clone(), |grammar| Constraint::Lark(grammar.into())))
+    }
+
     /// The grammar of an answer; `None` if nothing is to be enforced. Reasoning is free.
     ///
     /// With [`ToolChoice::Auto`] text is free until a begin mark, or has its form; behind the mark, the name and the arguments
@@ -361,6 +387,16 @@ mod tests {
         let grammar = grammar(format, choice, &objects, special).unwrap().unwrap();
         let rules = grammar.strip_suffix(TERMINALS).unwrap();
         assert_eq!(rules.lines().map(str::trim_end).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn forms_begin_after_the_reasoning() {
+        let format = AnswerFormat { tools: None, reasoning: ReasoningFormat::named("think") };
+        let (form, tokenizer) = (Constraint::choice(["yes".to_string()]), tokenizer(&[]));
+        let of = |format: AnswerFormat, phase| format.form(&form, phase, &tokenizer).unwrap();
+        assert_eq!(of(format, ReasoningPhase::After), form);
+        let Constraint::Lark(within) = of(format, ReasoningPhase::Before) else { panic!("a grammar") };
+        assert!(within.contains("think>") && within.contains("answer"), "{within}");
     }
 
     #[test]

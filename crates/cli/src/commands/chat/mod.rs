@@ -15,6 +15,7 @@ use pipelines::{Error, Plan, Request, TextGenerator};
 use crate::command_profile;
 use crate::conversation::TemplateArguments;
 use crate::exit::{self, Interrupted, Usage};
+use crate::form::FormFlags;
 use crate::interrupt::{self, Interrupt};
 use crate::model::{self, Source, ThreadArguments};
 use crate::progress::Progress;
@@ -111,6 +112,8 @@ struct ChatArguments {
     /// Do not keep typed messages for later conversations
     #[arg(long, hide_short_help = true)]
     no_history: bool,
+    #[command(flatten)]
+    form: FormFlags,
     #[command(flatten)]
     sampling: SamplingArguments,
 }
@@ -215,9 +218,12 @@ fn open(
     if !arguments.quiet {
         source.warn(&plan);
     }
-    let request = request(arguments, source, &plan);
+    let request = request(arguments, source, &plan)?;
     let max_length = plan.max_length()?;
     let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    if let Some(form) = &request.constraint {
+        model.grammars().compile(form)?;
+    }
     let generator = TextGenerator::with_chat_template(model, template.clone())?;
     let variables = arguments.template.variables();
     Ok(Session::new(generator, template, request, max_length, variables, interrupt))
@@ -235,10 +241,11 @@ fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
 }
 
 /// The settings that all answers share.
-fn request(arguments: &ChatArguments, source: &Source, plan: &Plan) -> Request {
+fn request(arguments: &ChatArguments, source: &Source, plan: &Plan) -> anyhow::Result<Request> {
     // Without a limit, an answer may fill the context.
     let max_new_tokens = Some(model::max_new_tokens(plan).unwrap_or(usize::MAX));
-    Request { max_new_tokens, ..arguments.sampling.request(source, plan) }
+    let constraint = arguments.form.constraint()?;
+    Ok(Request { max_new_tokens, constraint, ..arguments.sampling.request(source, plan) })
 }
 
 /// Answers a message; returns whether the conversation continues.

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use futures_lite::{StreamExt, future};
 use pipelines::{
-    AsyncTextStream, Chat, ChatTemplate, Error, EventKind, FinishReason, Prompt, Request, TextGenerator,
-    TextRequest,
+    AsyncTextStream, Chat, ChatTemplate, Error, EventKind, FinishReason, Prompt, ReasoningPhase, Request,
+    TextGenerator, TextRequest,
 };
 use serde_json::{Map, Value, json};
 
@@ -189,8 +189,15 @@ impl Session {
         let mut chat = self.chat.clone();
         chat.extra.extend(self.variables.clone());
         let tokenizer = self.generator.model().tokenizer();
-        let prompt = chat.render(&self.template, Some(tokenizer));
-        display.begin(prompt.is_ok_and(|prompt| ThoughtSplitter::is_opened_by(&prompt)));
+        // If it cannot be rendered, the generator says why.
+        let prompt = chat.render(&self.template, Some(tokenizer)).unwrap_or_default();
+        if let Some(form) = &parameters.constraint {
+            // Thoughts have no form.
+            let format = self.generator.answer_format();
+            let phase = format.reasoning.map_or(ReasoningPhase::After, |own| own.phase(&prompt, None));
+            parameters.constraint = Some(format.form(form, phase, tokenizer).map_err(Error::from)?);
+        }
+        display.begin(ThoughtSplitter::is_opened_by(&prompt));
         self.interrupt.watch();
         let prompt = Prompt::Chat(chat);
         let answer = future::block_on(async {
