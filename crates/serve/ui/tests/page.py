@@ -45,6 +45,11 @@ class Site:
         self.server.kill()
 
 
+def in_time(holds, figures):
+    """Checks a figure of time, unless the machine has other work (`PAGE_TIMES=off`)."""
+    assert holds or os.environ.get("PAGE_TIMES") == "off", figures
+
+
 def ask(tab, text, wait=True):
     """Sends a message, and waits for its answer."""
     before = tab.js("document.querySelectorAll('.message').length")
@@ -130,7 +135,7 @@ def test_hostile_markdown_takes_little_time(site):
         return times.sort((a, b) => b[0] - a[0])[0];
     })()""")
     print(f"    slowest: {slowest[0]} ms for {slowest[1]!r}", end="")
-    assert slowest[0] < 1000, slowest
+    in_time(slowest[0] < 1000, slowest)
 
 
 def test_escape_and_button_stop_and_continue_goes_on(site):
@@ -447,7 +452,7 @@ def test_thousand_chats_are_listed_and_searched(site):
     tab.js("document.querySelectorAll('.chats li').forEach((row) => (row.dataset.title = ''))")
     took = tab.js("(async () => { const { conversations } = await import('/ui/conversations.js'); const t = performance.now(); conversations.dispatchEvent(new Event('list')); await new Promise((r) => requestAnimationFrame(() => setTimeout(r))); return performance.now() - t; })()")
     print(f"    {took:.0f} ms", end="")
-    assert took < 200, took
+    in_time(took < 200, took)
     tab.key("k", CTRL)
     tab.type("needle")
     tab.wait("document.querySelectorAll('.chats a').length === 1 && document.querySelector('.chats a').textContent === 'Chat 777'")
@@ -752,7 +757,7 @@ def test_fast_answer_in_a_long_conversation_keeps_frames_short(site):
     words_there = tab.js("document.querySelector('.messages').textContent.split(/\\s+/).length")
     print(f"    {rate:.0f} frames/s, p99 {gaps[int(len(gaps) * 0.99)]:.0f} ms, longest {gaps[-1]:.0f} ms, typing {typing:.0f} ms, {words_there} words", end="")
     tab.key("Escape")
-    assert rate >= 50, (rate, gaps[-5:])
+    in_time(rate >= 50, (rate, gaps[-5:]))
     assert words_there > 75_000, words_there
 
 
