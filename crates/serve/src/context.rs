@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use crate::access;
 use crate::error::ApiError;
 use crate::listener::{Connection, OpenRequest};
-use crate::models::Entry;
+use crate::models::ActiveModel;
 use crate::operations::metrics::Answers;
 use crate::server::{Shared, Work};
 use crate::stamp;
@@ -173,8 +173,13 @@ impl Context {
     }
 
     /// Measures of `n` answers of a model to each of the requests.
-    pub(crate) fn measure(&self, model: &Entry, requests: &[Request], n: usize) -> Answers {
+    pub(crate) fn measure(&self, model: &ActiveModel, requests: &[Request], n: usize) -> Answers {
         self.0.server.metrics.begin(&model.id, model.loaded.max_length(), requests, n)
+    }
+
+    /// Measures how long the form of an answer took to compile.
+    pub(crate) fn note_grammar(&self, model: &ActiveModel, time: Duration) {
+        self.0.server.metrics.note_grammar(&model.id, model.loaded.max_length(), time);
     }
 
     /// Measures an event of an answer.

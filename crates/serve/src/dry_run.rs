@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::context::Context;
-use crate::models::Entry;
+use crate::models::ActiveModel;
 
 /// The field of all routes that generate.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -36,7 +36,12 @@ struct PromptUsage {
 
 impl DryRunField {
     /// The answer to a request that is only to be counted.
-    pub(crate) fn answer(&self, model: &Entry, requests: &[Request], context: &Context) -> Option<Response> {
+    pub(crate) fn answer(
+        &self,
+        model: &ActiveModel,
+        requests: &[Request],
+        context: &Context,
+    ) -> Option<Response> {
         if !self.dry_run.unwrap_or(false) {
             return None;
         }

@@ -286,7 +286,7 @@ mod tests {
         let busy = ApiError::from(pipelines::Error::Busy {
             name: "text generator",
             waiting: 3,
-            unit: "requests",
+            unit: pipelines::QueueUnit::Requests,
             limit: 3,
             retry_after: Some(Duration::from_millis(1200)),
         });

@@ -6,33 +6,61 @@ use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::anthropic;
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::ollama;
 
-/// How a protocol shows errors; `None` is the shape that [`ApiError`] has by itself.
-type Shape = fn(&ApiError, request_id: &str) -> Value;
+/// How a protocol shows errors: the name of the schema, and what makes the object.
+type Shape = (&'static str, fn(&ApiError, request_id: &str) -> Value);
 
-/// The shape for the routes below a path.
+/// The name of the shape that [`ApiError`] has by itself.
+const OPENAI: &str = "Error";
+const ANTHROPIC: Shape = ("AnthropicError", anthropic::error_object);
+const OLLAMA: Shape = ("OllamaError", ollama::error_object);
+
+/// The shape for the routes below a path, unless it is that of OpenAI.
 fn shape_of(path: &str) -> Option<Shape> {
     let is_below = |prefix: &str| {
         path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.bytes().next(), None | Some(b'/')))
     };
     if is_below("/v1/messages") {
-        Some(anthropic::error_object)
+        Some(ANTHROPIC)
     } else if is_below("/api") {
-        Some(ollama::error_object)
+        Some(OLLAMA)
     } else {
         None
     }
 }
 
+/// The name of the schema of errors of a route.
+pub(crate) fn schema_name(path: &str) -> &'static str {
+    shape_of(path).map_or(OPENAI, |(name, _)| name)
+}
+
+/// The schemas of errors.
+pub(crate) fn schemas() -> impl Iterator<Item = (&'static str, Value)> {
+    let text = || json!({"type": "string"});
+    let object = |fields: Value| {
+        let required: Vec<String> = fields.as_object().into_iter().flat_map(|f| f.keys().cloned()).collect();
+        json!({"type": "object", "required": required, "properties": fields})
+    };
+    let param = json!({"type": ["string", "null"]});
+    let of_openai = json!({"message": text(), "type": text(), "param": param, "code": text()});
+    let of_anthropic = json!({"type": text(), "message": text()});
+    [
+        (OPENAI, object(json!({"error": object(of_openai)}))),
+        (ANTHROPIC.0, object(json!({"type": text(), "error": object(of_anthropic), "request_id": text()}))),
+        (OLLAMA.0, object(json!({"error": text()}))),
+    ]
+    .into_iter()
+}
+
 /// Gives errors the shape of their protocol.
 pub(crate) async fn apply(request: Request, next: Next) -> Response {
-    let Some(shape) = shape_of(request.uri().path()) else { return next.run(request).await };
+    let Some((_, shape)) = shape_of(request.uri().path()) else { return next.run(request).await };
     let context = request.extensions().get::<Context>().cloned();
     let mut response = next.run(request).await;
     let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };

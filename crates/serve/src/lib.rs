@@ -25,6 +25,7 @@ mod listener;
 mod models;
 mod ollama;
 mod openai;
+mod openapi;
 mod operations;
 mod page;
 mod requests;

@@ -20,6 +20,7 @@ use crate::error_shape;
 use crate::kserve;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
+use crate::openapi;
 use crate::operations::{admin, health, memory, metrics, requests, version};
 use crate::page;
 use crate::sagemaker;
@@ -29,10 +30,11 @@ use crate::text::{apply_template, detokenize, tokenize};
 
 /// The service that answers all requests.
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
-    let (router, mut document) = OpenApiRouter::with_openapi(document())
+    let (router, document) = OpenApiRouter::with_openapi(document())
         .routes(routes!(chat::create))
         .routes(routes!(completions::create))
         .routes(routes!(embeddings::create))
+        .routes(routes!(embeddings::pool))
         .routes(routes!(responses::create::create))
         .routes(routes!(responses::stored::show, responses::stored::delete))
         .routes(routes!(responses::stored::input_items))
@@ -84,9 +86,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(sagemaker::ping))
         .routes(routes!(sagemaker::invoke))
         .split_for_parts();
-    // The names of parameters that take slashes begin with a star here, and nowhere else.
-    let paths = std::mem::take(&mut document.paths.paths);
-    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    let document = openapi::complete(&document);
     let router = router
         .route("/openapi.json", get(async || Json(document)))
         .merge(ollama::unsupported::routes())

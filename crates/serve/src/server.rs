@@ -1,6 +1,7 @@
 //! The server: models and settings that handlers share, and its life from the first to the last connection.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use engine::devices::Platform;
 use pipelines::ToolFormat;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_rustls::rustls;
 
 use crate::Error;
@@ -121,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
     fingerprint: String,
+    /// Whether the models that are to be in memory from the start are not all there.
+    is_starting: AtomicBool,
     /// Set when the server is to end.
     stop: watch::Sender<bool>,
     /// Requests to models that are not over.
@@ -150,6 +154,11 @@ impl Shared {
     /// Has the server finish what runs, take nothing new, and end.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Whether the models that are to be in memory from the start are not all there.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.is_starting.load(Ordering::Relaxed)
     }
 
     /// Whether the server finishes what runs and takes nothing new.
@@ -205,11 +214,12 @@ const CANCEL: Duration = Duration::from_secs(1);
 /// Threads that answer requests. They parse, render and write; models compute on threads of their own.
 const THREADS: usize = 2;
 
-/// A server that listens, with its models loaded.
+/// A server that answers requests.
 pub struct Server {
     runtime: Runtime,
     shared: Arc<Shared>,
-    listeners: Vec<Listener>,
+    /// Accepts connections until the server ends.
+    accepting: JoinHandle<()>,
     addresses: Vec<Address>,
 }
 
@@ -242,12 +252,28 @@ impl ServerHandle {
 }
 
 impl Server {
-    /// Starts to listen and loads the models that fit into memory together. Connections wait until [`Server::run`].
+    /// Starts to answer requests, and loads the models that fit into memory together. Meanwhile `/ready` answers 503, and
+    /// requests to models wait for them.
     ///
     /// # Errors
     /// If an address cannot be listened on or would let everyone in, a file of certificates is wrong, two models have the
     /// same name, or one cannot be loaded.
     pub fn start(
+        config: ServerConfig,
+        models: Vec<ModelConfig>,
+        session: Arc<InferenceSession>,
+        platform: &'static Platform,
+    ) -> Result<Server, Error> {
+        let server = Server::listen(config, models, session, platform)?;
+        server.load()?;
+        Ok(server)
+    }
+
+    /// Starts to answer requests, with no model in memory before [`Server::load`].
+    ///
+    /// # Errors
+    /// As [`Server::start`], which loads them too.
+    pub fn listen(
         config: ServerConfig,
         models: Vec<ModelConfig>,
         session: Arc<InferenceSession>,
@@ -274,7 +300,6 @@ impl Server {
         if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
             models.publish_cache_events(events, address)?;
         }
-        models.load_what_fits()?;
         let hosts = Hosts::new(&ips(&addresses), &config.allowed_hosts, &config.cors_origins, has_keys);
         let shared = Arc::new(Shared {
             models,
@@ -286,11 +311,26 @@ impl Server {
             metrics: Metrics::default(),
             log: AccessLog::start(config.log).map_err(Error::Start)?,
             fingerprint,
+            is_starting: AtomicBool::new(true),
             stop: watch::Sender::new(false),
             work: watch::Sender::new(0),
             config,
         });
-        Ok(Server { runtime, shared, listeners, addresses })
+        let (routes, of_task) = (router(&shared), Arc::clone(&shared));
+        let accepting = runtime.spawn(async move {
+            listener::serve(listeners, routes, &of_task, of_task.ended()).await;
+        });
+        Ok(Server { runtime, shared, accepting, addresses })
+    }
+
+    /// Loads the models that fit into memory together, unless requests are to load them.
+    ///
+    /// # Errors
+    /// If one that fits cannot be loaded.
+    pub fn load(&self) -> Result<(), Error> {
+        self.shared.models.load_what_fits()?;
+        self.shared.is_starting.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Where it listens, with the ports that it took.
@@ -303,11 +343,13 @@ impl Server {
         ServerHandle(Arc::clone(&self.shared))
     }
 
-    /// Answers requests until it is stopped, finishes those that run, and returns. Until the last of them is over, new
-    /// ones are refused.
+    /// Waits until the server is stopped and the requests that run are finished. Until the last of them is over, new ones
+    /// are refused.
     pub fn run(self) {
-        let Server { runtime, shared, listeners, .. } = self;
-        runtime.block_on(listener::serve(listeners, router(&shared), &shared, shared.ended()));
+        let Server { runtime, shared, accepting, .. } = self;
+        if let Err(defect) = runtime.block_on(accepting) {
+            tracing::error!("the server stopped accepting connections: {defect}");
+        }
         runtime.shutdown_background();
         shared.log.finish();
     }

@@ -28,7 +28,7 @@ pub(crate) use usage::{Timings, Usage};
 
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::models::Entry;
+use crate::models::ActiveModel;
 
 /// Prompts longer than this are made tokens on a thread that may block.
 const INLINE_BYTES: usize = 4096;
@@ -43,7 +43,7 @@ pub(crate) struct Generation {
     /// Answers that have not ended.
     open: usize,
     /// Keeps the model while it answers.
-    _model: Arc<Entry>,
+    _model: Arc<ActiveModel>,
     pub(crate) usage: Usage,
     pub(crate) timings: Timings,
 }
@@ -62,7 +62,7 @@ impl Generation {
     /// # Errors
     /// If the queue is full.
     pub(crate) async fn start(
-        model: &Arc<Entry>,
+        model: &Arc<ActiveModel>,
         requests: Vec<Request>,
         n: usize,
         reader: &AnswerReader,

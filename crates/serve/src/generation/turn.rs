@@ -1,5 +1,7 @@
 //! A turn of a conversation: what the model reads, which form its answer has, and how that is read.
 
+use std::time::{Duration, Instant};
+
 use pipelines::{
     AddSpecial, AnswerFormat, AnswerParser, Chat, ChatTemplate, Constraint, Error, ParseSpecial, Prompt,
     ReasoningBudget, ReasoningPhase, Request, TextError, TextGenerator, Tokenizer, Tool, ToolFormat,
@@ -11,7 +13,7 @@ use super::{off_the_runtime, size_of};
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::form::Form;
-use crate::models::{Entry, ModelText};
+use crate::models::{ActiveModel, ModelText};
 use crate::server::ServerConfig;
 
 /// A prompt, and what is asked of its answer.
@@ -28,6 +30,8 @@ pub(crate) struct Reading {
     /// The prompt.
     pub(crate) tokens: Vec<u32>,
     constraint: Option<Constraint>,
+    /// How long the constraint took to compile.
+    compile_time: Option<Duration>,
     shown_special_tokens: Vec<u32>,
     reasoning: Option<ReasoningBudget>,
     pub(crate) reader: AnswerReader,
@@ -91,10 +95,10 @@ impl Reading {
     pub(crate) fn into_request(
         self,
         parameters: Request,
-        model: &Entry,
+        model: &ActiveModel,
     ) -> Result<(Request, AnswerReader), ApiError> {
         let generator = model.loaded.generator()?;
-        let Reading { tokens, constraint, shown_special_tokens, reasoning, reader } = self;
+        let Reading { tokens, constraint, shown_special_tokens, reasoning, reader, .. } = self;
         let request = Request { prompt: tokens, constraint, shown_special_tokens, reasoning, ..parameters };
         if request.scores().is_some() && !generator.model().plan().config().enable_echo {
             let message = "log-probabilities of prompts need a server that was started with --enable-echo";
@@ -112,7 +116,7 @@ impl Turn {
     /// be enforced.
     pub(crate) async fn read(
         self,
-        model: &Entry,
+        model: &ActiveModel,
         config: &ServerConfig,
         context: &Context,
     ) -> Result<Reading, ApiError> {
@@ -125,6 +129,9 @@ impl Turn {
         let read = off_the_runtime(bytes, move || self.read_now(&generator, defaults)).await;
         let (reading, ignored) = read.map_err(|error| error.rename("constraint", field))?;
         context.note(|facts| facts.ignored.extend(ignored));
+        if let Some(time) = reading.compile_time {
+            context.note_grammar(model, time);
+        }
         Ok(reading)
     }
 
@@ -161,19 +168,27 @@ impl Turn {
         generator: &TextGenerator,
         defaults: Defaults,
     ) -> Result<(Reading, Vec<String>), Error> {
+        let began = Instant::now();
         if let Some(form) = &self.form {
             // Alone, so that errors name the place in it.
             generator.model().grammars().compile(&form.constraint)?;
         }
+        let compile_time = self.form.is_some().then(|| began.elapsed());
         let Turn { prompt, tools, thinking, form } = self;
         let tokens = match prompt {
-            Prompt::Chat(chat) => return ChatTurn { chat, tools, thinking, form }.read(generator, defaults),
+            Prompt::Chat(chat) => {
+                let turn = ChatTurn { chat, tools, thinking, form };
+                let (reading, ignored) = turn.read(generator, defaults)?;
+                let times = [compile_time, reading.compile_time].into_iter().flatten();
+                return Ok((Reading { compile_time: times.reduce(|a, b| a + b), ..reading }, ignored));
+            }
             Prompt::Tokens(tokens) => tokens,
             Prompt::Text { text, add, parse } => generator.model().tokenizer().encode(&text, add, parse)?,
         };
         let reading = Reading {
             tokens,
             constraint: form.map(|form| form.constraint),
+            compile_time,
             shown_special_tokens: Vec::new(),
             reasoning: None,
             reader: AnswerReader::default(),
@@ -207,6 +222,7 @@ impl ChatTurn {
         let phase = format.reasoning.map_or(ReasoningPhase::After, phase);
         let budget = self.thinking.and_then(|thinking| thinking.budget).zip(format.reasoning);
         let budget = budget.map(|(tokens, own)| ReasoningBudget::new(tokens, own, phase, tokenizer));
+        let began = Instant::now();
         let constraint = match self.form {
             Some(form) if phase == ReasoningPhase::After && !self.tools.are_callable() => {
                 Some(form.constraint)
@@ -218,6 +234,7 @@ impl ChatTurn {
                 self.tools.constraint(&shape, tokenizer, generator.model().grammars())?
             }
         };
+        let compile_time = constraint.is_some().then(|| began.elapsed());
         let ignored = std::mem::take(&mut self.tools.ignored);
         let is_single = self.tools.is_single;
         let tools = self.tools.into_callable();
@@ -225,6 +242,7 @@ impl ChatTurn {
             // The template writes all special tokens itself.
             tokens: tokenizer.encode(&prompt, AddSpecial::No, ParseSpecial::Yes)?,
             constraint,
+            compile_time,
             shown_special_tokens: format.special_tokens(tokenizer),
             reasoning: budget.transpose()?,
             reader: AnswerReader { format, tools, is_single, prompt, continued },

@@ -6,11 +6,11 @@ use std::time::Duration;
 use engine::InferenceSession;
 use pipelines::{
     ClassificationModel, ClassificationParameters, Classifier, Embedder, EmbeddingModel, EmbeddingParameters,
-    Plan, TextGenerator, Tokenizer,
+    Plan, TextGenerator, TextGeneratorOptions, Tokenizer,
 };
 
-use super::ModelKind;
 use super::progress::LoadProgress;
+use super::{ModelKind, ModelSettings};
 use crate::error::ApiError;
 
 /// A model in memory.
@@ -32,6 +32,7 @@ impl LoadedModel {
         plan: Plan,
         kind: ModelKind,
         session: &InferenceSession,
+        settings: &ModelSettings,
         progress: &LoadProgress,
     ) -> Result<LoadedModel, pipelines::Error> {
         progress.begin("fetching");
@@ -51,8 +52,14 @@ impl LoadedModel {
                 Ok(LoadedModel::Classifier(classifier))
             }
             ModelKind::Text => {
-                let model = plan.compile(session)?.load_text(session, packed)?;
-                Ok(LoadedModel::Text(TextGenerator::new(Arc::new(model))?))
+                let model = Arc::new(plan.compile(session)?.load_text(session, packed)?);
+                let options = TextGeneratorOptions {
+                    max_queue: Some(settings.max_queue),
+                    read_timeout: Some(settings.read_timeout),
+                    ..TextGeneratorOptions::default()
+                };
+                let plan = model.plan().clone();
+                Ok(LoadedModel::Text(TextGenerator::with_options(model, &plan, options)?))
             }
         }
     }

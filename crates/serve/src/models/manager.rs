@@ -10,9 +10,9 @@ use pipelines::{Machine, MemoryBytes, Plan, available_memory};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use super::entry::{Entry, Facts, ModelText, ServedModel, SleepingText};
 use super::progress::{LoadProgress, Progress};
 use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
+use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingText};
 use super::table::{Action, ModelStatus, Reply, Table, find, refusal, unavailable};
 use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings};
 use crate::Error;
@@ -202,16 +202,16 @@ impl Models {
         self: &Arc<Self>,
         name: Option<&str>,
         keep_alive: Option<KeepAlive>,
-    ) -> Result<Arc<Entry>, ApiError> {
+    ) -> Result<Arc<ActiveModel>, ApiError> {
         let model = self.find(name)?;
-        let entry = self.wait_for(&model);
+        let waiting = self.wait_for(&model);
         match keep_alive {
             Some(keep_alive) => {
-                let entry = entry.await?;
+                let active = waiting.await?;
                 self.step(Command::KeepAlive { model: model.key, keep_alive });
-                Ok(entry)
+                Ok(active)
             }
-            None => entry.await,
+            None => waiting.await,
         }
     }
 
@@ -315,9 +315,9 @@ impl Models {
         for action in actions {
             match action {
                 Action::Grant(reply, model, loaded) => {
-                    let entry = Arc::new(Entry::new(self, model, loaded));
+                    let active = Arc::new(ActiveModel::new(self, model, loaded));
                     // A request that does not wait any more drops it.
-                    let _ = reply.map(|reply| reply.send(Ok(entry)));
+                    let _ = reply.map(|reply| reply.send(Ok(active)));
                 }
                 Action::Refuse(reply, error) => drop(reply.send(Err(error))),
                 Action::Load(model, progress) => {
@@ -337,9 +337,13 @@ impl Models {
 
     async fn load(self: Arc<Self>, model: Arc<ServedModel>, progress: Arc<LoadProgress>) {
         let (began, key) = (Instant::now(), model.key);
-        progress.begin("planning");
+        progress.restart("planning");
         let (models, of_task) = (Arc::clone(&self), Arc::clone(&model));
-        let loading = tokio::task::spawn_blocking(move || models.load_now(&of_task, &progress));
+        let loading = tokio::task::spawn_blocking(move || {
+            let loaded = models.load_now(&of_task, &progress);
+            progress.end();
+            loaded
+        });
         let result = loading.await.unwrap_or_else(|panic| Err(pipelines::Error::Defect(panic.to_string())));
         let actions = match result {
             Ok(loaded) => {
@@ -369,7 +373,7 @@ impl Models {
             let (weights, available) = (facts.need, model.facts.need);
             return Err(pipelines::OutOfMemory::Weights { weights, available }.into());
         }
-        LoadedModel::load(plan, facts.kind, &self.session, progress)
+        LoadedModel::load(plan, facts.kind, &self.session, &self.settings, progress)
     }
 
     /// Lets models go that were not used for as long as they are kept.

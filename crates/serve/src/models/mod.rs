@@ -1,11 +1,11 @@
 //! The models of the server: found by name, loaded when a request needs them, and kept in memory while requests use them.
 
-mod entry;
 mod keep_alive;
 mod loaded;
 mod manager;
 mod progress;
 mod residency;
+mod served_model;
 mod table;
 
 use std::path::Path;
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use pipelines::config::PipelineConfig;
 
-pub(crate) use entry::{Entry, ModelText, ServedModel};
 pub use keep_alive::KeepAlive;
 pub(crate) use keep_alive::KeepAliveField;
 pub(crate) use loaded::LoadedModel;
 pub(crate) use manager::Models;
-pub(crate) use progress::Progress;
-pub(crate) use table::ModelStatus;
+pub(crate) use progress::{PhaseTimes, Progress};
+pub(crate) use served_model::{ActiveModel, ModelText, ServedModel};
+pub(crate) use table::{ModelStatus, STATES};
 
 /// A model to serve.
 #[derive(Debug, Clone)]
@@ -77,10 +77,21 @@ pub struct ModelSettings {
     pub lazy: bool,
     /// How long a request waits until its model is loaded.
     pub load_timeout: Duration,
+    /// The most requests of a model that wait for their start; further ones are refused.
+    pub max_queue: usize,
+    /// How long an answer is kept whose client does not read it.
+    pub read_timeout: Duration,
 }
 
 impl Default for ModelSettings {
     fn default() -> ModelSettings {
-        ModelSettings { memory: None, keep_alive: None, lazy: false, load_timeout: Duration::from_secs(600) }
+        ModelSettings {
+            memory: None,
+            keep_alive: None,
+            lazy: false,
+            load_timeout: Duration::from_secs(600),
+            max_queue: 512,
+            read_timeout: Duration::from_secs(300),
+        }
     }
 }

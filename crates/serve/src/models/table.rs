@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use pipelines::MemoryBytes;
 use tokio::sync::{OnceCell, oneshot};
 
-use super::entry::{Entry, Facts, ServedModel, SleepingText};
-use super::progress::{LoadProgress, Progress};
+use super::progress::{LoadProgress, PhaseTimes, Progress};
 use super::residency::{Command, Decision, ModelKey, Refusal, Residency, State, Ticket};
+use super::served_model::{ActiveModel, Facts, ServedModel, SleepingText};
 use super::{LoadedModel, ModelConfig};
 use crate::error::ApiError;
 use crate::stamp;
@@ -43,7 +43,7 @@ pub(super) struct Listed {
 }
 
 /// The answer to a request that waits for a model.
-pub(super) type Reply = Result<Arc<Entry>, ApiError>;
+pub(super) type Reply = Result<Arc<ActiveModel>, ApiError>;
 
 /// Actions that follow from decisions, to be taken without the lock.
 pub(super) enum Action {
@@ -54,13 +54,18 @@ pub(super) enum Action {
     Wake,
 }
 
+/// Where a model can be.
+pub(crate) const STATES: [&str; 5] = ["absent", "loading", "ready", "draining", "failed"];
+
 /// A model, and where it is.
 pub(crate) struct ModelStatus {
     pub(crate) model: Arc<ServedModel>,
-    /// `absent`, `loading`, `ready`, `draining` or `failed`.
+    /// One of [`STATES`].
     pub(crate) state: &'static str,
     /// Of a model that is being loaded.
     pub(crate) progress: Option<Progress>,
+    /// Of its last load.
+    pub(crate) phase_times: PhaseTimes,
     /// Why it could not be loaded.
     pub(crate) failure: Option<String>,
     /// Of a model in memory.
@@ -184,6 +189,7 @@ impl Table {
             model: Arc::clone(model),
             state,
             progress,
+            phase_times: listed.map(|listed| listed.progress.phase_times()).unwrap_or_default(),
             failure,
             loaded: listed.and_then(|listed| listed.loaded.clone()),
             expires_in: residency.expires_at(key).map(|time| time.saturating_sub(now)),

@@ -17,7 +17,7 @@ use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::{Form, schema_of};
 use crate::generation::{Delta, Finish, Generation, Thinking, Timings, Turn, Usage, Writer};
-use crate::models::{Entry, KeepAlive, KeepAliveField, Models};
+use crate::models::{ActiveModel, KeepAlive, KeepAliveField, Models};
 use crate::openai::logprobs::TokenEntry;
 use crate::server::Shared;
 use crate::sse;
@@ -244,7 +244,7 @@ impl AnswerFields {
 
 /// A route's findings before it answers.
 pub(super) struct Route<'a> {
-    pub(super) model: &'a Arc<Entry>,
+    pub(super) model: &'a Arc<ActiveModel>,
     pub(super) shared: &'a Shared,
     pub(super) context: Context,
 }

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::models::{Entry, KeepAlive, KeepAliveField};
+use crate::models::{ActiveModel, KeepAlive, KeepAliveField};
 use crate::openai::embeddings::MAX_TEXTS;
 use crate::sampling::OneOrMany;
 use crate::server::Shared;
@@ -129,7 +129,7 @@ pub(crate) async fn create_one(
 
 /// The vectors of texts.
 async fn embed(
-    model: &Entry,
+    model: &ActiveModel,
     texts: Vec<String>,
     parameters: EmbeddingParameters,
     context: &Context,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::models::{Entry, KeepAlive, Models, ServedModel};
+use crate::models::{ActiveModel, KeepAlive, Models, ServedModel};
 
 /// An error as an object, for responses and for lines of a stream.
 pub(crate) fn error_object(error: &ApiError, _request_id: &str) -> Value {
@@ -37,7 +37,7 @@ async fn acquire(
     models: &Arc<Models>,
     name: Option<&str>,
     keep_alive: Option<KeepAlive>,
-) -> Result<Arc<Entry>, ApiError> {
+) -> Result<Arc<ActiveModel>, ApiError> {
     let model = find(models, name)?;
     models.acquire(Some(model.id()), keep_alive).await
 }

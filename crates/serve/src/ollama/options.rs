@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::body::Fields;
 use crate::error::ApiError;
-use crate::models::Entry;
+use crate::models::ActiveModel;
 use crate::sampling::Sampling;
 
 /// How tokens are chosen, and how many there may be.
@@ -50,7 +50,7 @@ impl Options {
     /// If `num_ctx` is more than the model has, the prompt is too long, or an option has a wrong value.
     pub(super) fn request(
         mut self,
-        model: &Entry,
+        model: &ActiveModel,
         mut prompt: Vec<u32>,
         truncate: bool,
     ) -> Result<Fitted, ApiError> {

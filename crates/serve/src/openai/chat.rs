@@ -20,7 +20,7 @@ use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::FormFields;
 use crate::generation::{self, Answer, Delta, Generation, Reading, Turn, Writer};
-use crate::models::{Entry, KeepAlive, KeepAliveField};
+use crate::models::{ActiveModel, KeepAlive, KeepAliveField};
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
@@ -308,7 +308,7 @@ impl AnswerFields {
     }
 
     /// Cuts the prompt if the request wants that.
-    fn cut(&self, reading: &mut Reading, model: &Entry) -> Result<(), ApiError> {
+    fn cut(&self, reading: &mut Reading, model: &ActiveModel) -> Result<(), ApiError> {
         let Some(count) = self.truncate_prompt_tokens else { return Ok(()) };
         let limit = model.loaded.max_length();
         // An answer of open length gets half of the context.

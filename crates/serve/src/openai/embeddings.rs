@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: texts to vectors.
+//! `POST /v1/embeddings`, and `/v1/pooling` in the shape of vLLM: texts to vectors.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::server::Shared;
+use crate::stamp;
 
 /// The most texts of a request.
 pub(crate) const MAX_TEXTS: usize = 2048;
@@ -80,6 +81,25 @@ struct EmbeddingObject {
     embedding: Vector,
 }
 
+/// Vectors in the shape of vLLM, in the order of the texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Poolings {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    data: Vec<PoolingObject>,
+    usage: EmbeddingUsage,
+}
+
+/// A vector in the shape of vLLM.
+#[derive(Debug, Serialize, ToSchema)]
+struct PoolingObject {
+    index: usize,
+    object: &'static str,
+    data: Vector,
+}
+
 /// A vector as it is written.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -130,6 +150,47 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<EmbeddingsRequest>,
 ) -> Result<Json<Embeddings>, ApiError> {
+    let EmbeddedTexts { model, vectors, usage } = embed(&shared, &context, body).await?;
+    let data = vectors.into_iter().enumerate().map(|(index, embedding)| EmbeddingObject {
+        object: "embedding",
+        index,
+        embedding,
+    });
+    Ok(Json(Embeddings { object: "list", data: data.collect(), model, usage }))
+}
+
+/// Makes vectors of texts, in the shape of vLLM.
+#[utoipa::path(
+    post,
+    path = "/v1/pooling",
+    tag = "OpenAI",
+    request_body = EmbeddingsRequest,
+    responses((status = 200, body = Poolings))
+)]
+pub(crate) async fn pool(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<EmbeddingsRequest>,
+) -> Result<Json<Poolings>, ApiError> {
+    let EmbeddedTexts { model, vectors, usage } = embed(&shared, &context, body).await?;
+    let data = vectors.into_iter().enumerate();
+    let data = data.map(|(index, data)| PoolingObject { index, object: "pooling", data }).collect();
+    let (id, created) = (stamp::unique_id("pool-"), stamp::now());
+    Ok(Json(Poolings { id, object: "list", created, model, data, usage }))
+}
+
+/// Vectors, and what they took.
+struct EmbeddedTexts {
+    model: String,
+    vectors: Vec<Vector>,
+    usage: EmbeddingUsage,
+}
+
+async fn embed(
+    shared: &Shared,
+    context: &Context,
+    body: EmbeddingsRequest,
+) -> Result<EmbeddedTexts, ApiError> {
     let model = &shared.models.acquire(body.model.as_deref(), None).await?;
     let embedder = model.loaded.embedder()?;
     let texts = body.input.into_texts();
@@ -149,15 +210,10 @@ pub(crate) async fn create(
         facts.model = Some(model.id.clone());
         facts.prompt_tokens = prompt_tokens;
     });
-    let data = embeddings.into_iter().enumerate().map(|(index, embedding)| EmbeddingObject {
-        object: "embedding",
-        index,
-        embedding: Vector::new(embedding.vector, body.encoding_format),
-    });
-    Ok(Json(Embeddings {
-        object: "list",
-        data: data.collect(),
+    let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, body.encoding_format));
+    Ok(EmbeddedTexts {
         model: model.id.clone(),
+        vectors: vectors.collect(),
         usage: EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens },
-    }))
+    })
 }

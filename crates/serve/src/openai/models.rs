@@ -66,8 +66,9 @@ struct Meta {
 
 impl Model {
     pub(crate) fn of(status: ModelStatus) -> Model {
-        let ModelStatus { model, state, progress, failure, loaded, expires_in, pinned, running, waiting } =
-            status;
+        let ModelStatus {
+            model, state, progress, failure, loaded, expires_in, pinned, running, waiting, ..
+        } = status;
         let facts = &model.facts;
         Model {
             id: model.id().to_string(),

@@ -15,7 +15,7 @@ use crate::server::Shared;
 /// Whether the server takes requests.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, `loading` while no model is in memory and one is being loaded, or `draining`.
+    /// `ok`, `loading` during the start and while no model is in memory and one is being loaded, or `draining`.
     status: &'static str,
     /// The models that are being loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,7 +68,9 @@ pub(crate) fn of(shared: &Shared) -> (StatusCode, Json<Health>) {
     let loading: Vec<LoadingModel> = statuses.into_iter().filter_map(progress).collect();
     let (code, status) = match () {
         () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        () if !in_memory && !loading.is_empty() => (StatusCode::SERVICE_UNAVAILABLE, "loading"),
+        () if shared.is_starting() || !in_memory && !loading.is_empty() => {
+            (StatusCode::SERVICE_UNAVAILABLE, "loading")
+        }
         () => (StatusCode::OK, "ok"),
     };
     (code, Json(Health { status, loading }))

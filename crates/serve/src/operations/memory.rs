@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 
 /// The memory of a model.
 #[derive(Debug, Serialize, ToSchema)]
-struct ModelMemory {
+pub(super) struct ModelMemory {
     model: String,
     weights: u64,
     /// The cache of requests that run.
@@ -38,15 +38,26 @@ struct ModelMemory {
 /// Shows the memory of the models.
 #[utoipa::path(get, path = "/debug/memory", tag = "Admin", responses((status = 200, body = Memory)))]
 pub(crate) async fn show(State(shared): State<Arc<Shared>>) -> Json<Memory> {
-    let models = shared.models.statuses().into_iter().filter_map(ModelMemory::of).collect();
+    let models = shared.models.statuses().iter().filter_map(ModelMemory::of).collect();
     let (used, budget) = shared.models.memory();
     Json(Memory { budget, used, models })
 }
 
 impl ModelMemory {
+    /// The parts and their bytes.
+    pub(super) fn parts(&self) -> [(&'static str, u64); 5] {
+        [
+            ("weights", self.weights),
+            ("kv_live", self.kv_live),
+            ("kv_cached", self.kv_cached),
+            ("kv_free", self.kv_free),
+            ("scratch", self.scratch),
+        ]
+    }
+
     /// The memory of a model that is loaded.
-    fn of(status: ModelStatus) -> Option<ModelMemory> {
-        let (model, loaded) = (status.model.id().to_string(), status.loaded?);
+    pub(super) fn of(status: &ModelStatus) -> Option<ModelMemory> {
+        let (model, loaded) = (status.model.id().to_string(), status.loaded.as_deref()?);
         let weights = status.model.facts.weight_bytes;
         let without_cache = |scratch: usize| ModelMemory {
             model: model.clone(),
@@ -56,7 +67,7 @@ impl ModelMemory {
             kv_free: 0,
             scratch: scratch as u64,
         };
-        Some(match &*loaded {
+        Some(match loaded {
             LoadedModel::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
             LoadedModel::Classifier(classifier) => without_cache(classifier.model().model().scratch_bytes()),
             LoadedModel::Text(generator) => {

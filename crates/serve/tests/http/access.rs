@@ -242,3 +242,31 @@ fn a_server_that_others_reach_needs_keys() {
         assert!(start(config, Vec::new()).is_ok());
     }
 }
+
+#[test]
+fn refusals_have_the_shape_of_their_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, Keys::line("metrics", "metrics", "key of metrics")).unwrap();
+    let keys = Keys::default().with_file(&file).unwrap();
+    let server = TestServer::new(ServerConfig { keys, ..ServerConfig::default() }, vec![storyteller()]);
+    let refusal = |path: &str, key: &str| -> Value {
+        let headers = [("Host", "localhost"), ("x-api-key", key), ("Content-Type", "application/json")];
+        let reply = exchange(server.address(), &request("POST", path, &headers, "{}"));
+        serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    let unknown = "the API key is not known to this server";
+    let lacks = "the API key `metrics` lacks the scope `infer`";
+    for (key, kind, of_openai, message) in [
+        ("wrong", "authentication_error", "invalid_api_key", unknown),
+        ("key of metrics", "permission_error", "permission_denied", lacks),
+    ] {
+        let anthropic = refusal("/v1/messages", key);
+        assert_eq!((&anthropic["type"], &anthropic["error"]["type"]), (&"error".into(), &kind.into()));
+        assert_eq!(anthropic["error"]["message"], message);
+        assert_eq!(anthropic["request_id"].as_str().map(str::len), Some(36));
+        assert_eq!(refusal("/api/chat", key), serde_json::json!({"error": message}));
+        let openai = refusal("/v1/chat/completions", key);
+        assert_eq!((&openai["error"]["code"], &openai["error"]["type"]), (&of_openai.into(), &kind.into()));
+    }
+}

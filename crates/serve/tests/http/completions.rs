@@ -2,7 +2,7 @@
 
 use pipelines::config::PipelineConfig;
 use serde_json::{Value, json};
-use serve::ServerConfig;
+use serve::{ModelSettings, ServerConfig};
 
 use crate::server::{TestServer, model};
 
@@ -62,6 +62,37 @@ fn the_servers_top_k_is_the_default_of_requests() {
     assert_eq!(text(body(1)), text(body(2)), "one candidate is the likeliest");
     let all = |seed: u64| json!({"prompt": "Once upon a time", "max_tokens": 30, "seed": seed, "top_k": -1});
     assert_ne!(text(all(1)), text(all(2)));
+}
+
+#[test]
+fn extreme_penalties_and_biases_are_refused_before_anything_runs() {
+    let server = TestServer::storyteller();
+    for (field, value) in [
+        ("frequency_penalty", json!(3e38)),
+        ("presence_penalty", json!(-1e30)),
+        ("repetition_penalty", json!(1e-40)),
+        ("repetition_penalty", json!(3e38)),
+        ("logit_bias", json!({"5": -3e38})),
+    ] {
+        for stream in [false, true] {
+            let body = json!({"prompt": "Once", "max_tokens": 4, field: value, "stream": stream});
+            let reply = server.post(PATH, &body);
+            assert_eq!(reply.status, 400, "{field} {value}: {}", reply.text);
+            assert_eq!(reply.json()["error"]["param"], field);
+        }
+    }
+}
+
+#[test]
+fn more_samples_than_may_wait_are_refused() {
+    let models = ModelSettings { max_queue: 2, ..ModelSettings::default() };
+    let config = ServerConfig { models, ..ServerConfig::default() };
+    let server = TestServer::new(config, vec![model("storyteller", PipelineConfig::default())]);
+    let samples = |n: usize| server.post(PATH, &json!({"prompt": "Once", "max_tokens": 2, "n": n}));
+    assert_eq!(samples(2).status, 200);
+    let refused = samples(3);
+    assert_eq!(refused.status, 400);
+    assert!(refused.text.contains("give at most 2, as many as may wait"), "{}", refused.text);
 }
 
 #[test]

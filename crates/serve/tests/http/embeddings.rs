@@ -31,6 +31,19 @@ fn vectors_come_as_numbers_and_as_base64() {
 }
 
 #[test]
+fn pooling_gives_the_same_vectors_in_the_shape_of_vllm() {
+    let Some(server) = encoder() else { return };
+    let body = json!({"model": "minilm", "input": ["a cat", "a dog"]});
+    let (embedded, pooled) = (server.post(PATH, &body).ok(), server.post("/v1/pooling", &body).ok());
+    assert_eq!((&pooled["object"], &pooled["model"]), (&json!("list"), &json!("minilm")));
+    assert_eq!((&pooled["usage"], &pooled["data"][1]["index"]), (&embedded["usage"], &json!(1)));
+    for index in 0..2 {
+        assert_eq!(pooled["data"][index]["object"], "pooling");
+        assert_eq!(pooled["data"][index]["data"], embedded["data"][index]["embedding"]);
+    }
+}
+
+#[test]
 fn wrong_inputs_are_refused() {
     let Some(server) = encoder() else { return };
     let check = |body: Value, param: &str| {

@@ -24,6 +24,9 @@ const NAMES: &[&str] = &[
     "vllm:num_preemptions_total",
     "vllm:prefix_cache_queries_total",
     "vllm:prefix_cache_hits_total",
+    "peri_model_state",
+    "peri_model_load_seconds",
+    "peri_memory_bytes",
 ];
 const HISTOGRAMS: &[&str] = &[
     "vllm:iteration_tokens_total",
@@ -41,6 +44,7 @@ const HISTOGRAMS: &[&str] = &[
     "vllm:request_params_max_tokens",
     "peri_step_seconds",
     "peri_step_prefill_tokens",
+    "peri_grammar_compile_seconds",
 ];
 
 /// The sum of the samples of a name whose labels contain a text.
@@ -73,6 +77,28 @@ pub(crate) fn assert_idle(server: &TestServer) {
         assert!(began.elapsed() < Duration::from_secs(10), "{values:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn models_show_their_state_their_load_and_their_memory() {
+    let server = TestServer::storyteller();
+    let body = json!({"prompt": "Once", "max_tokens": 4, "guided_regex": "[a-z ]+"});
+    assert_eq!(server.post("/v1/completions", &body).status, 200);
+    let text = scrape(&server);
+    let of = |name: &str, labels: &str| sample(&text, name, labels);
+    assert_eq!(of("peri_model_state", "state=\"ready\""), Some(1.0));
+    assert_eq!(of("peri_model_state", ""), Some(1.0), "one state at a time");
+    for phase in ["planning", "fetching", "compiling", "packing"] {
+        let seconds = of("peri_model_load_seconds", &format!("phase=\"{phase}\""));
+        assert!(seconds.is_some_and(|seconds| (0.0..60.0).contains(&seconds)), "{phase}: {seconds:?}");
+    }
+    for part in ["weights", "kv_free", "scratch"] {
+        assert!(of("peri_memory_bytes", &format!("part=\"{part}\"")) > Some(0.0), "{part}");
+    }
+    assert_eq!(of("peri_grammar_compile_seconds_count", ""), Some(1.0));
+    let memory = server.get("/debug/memory").ok();
+    let weights = of("peri_memory_bytes", "part=\"weights\"");
+    assert_eq!(memory["models"][0]["weights"].as_f64(), weights);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::json;
+use serve::{Address, ServerConfig};
 
-use crate::server::TestServer;
+use crate::server::{self, TestServer};
 
 #[test]
 fn health_models_and_document_are_there() {
@@ -23,6 +24,71 @@ fn health_models_and_document_are_there() {
     assert!(document["paths"]["/v1/models/{id}"]["get"].is_object());
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.keys().all(|path| !path.contains('*')), "{:?}", paths.keys());
+}
+
+#[test]
+fn the_document_has_errors_dry_runs_and_bounds() {
+    let server = TestServer::storyteller();
+    let document = server.get("/openapi.json").ok();
+    let ok = |path: &str, kind: &str| {
+        let content = &document["paths"][path]["post"]["responses"]["200"]["content"];
+        content[kind]["schema"]["anyOf"].as_array().map_or(Vec::new(), |schemas| {
+            schemas
+                .iter()
+                .map(|schema| schema["$ref"].as_str().unwrap().rsplit('/').next().unwrap())
+                .collect()
+        })
+    };
+    let json = "application/json";
+    for (path, answer) in [
+        ("/v1/chat/completions", "ChatCompletion"),
+        ("/v1/completions", "Completion"),
+        ("/v1/responses", "ResponseObject"),
+        ("/v1/messages", "AssistantMessage"),
+        ("/api/chat", "AnswerLine"),
+        ("/api/generate", "AnswerLine"),
+    ] {
+        assert_eq!(ok(path, json), [answer, "DryRun"], "{path}");
+    }
+    assert!(ok("/v1/embeddings", json).is_empty());
+    assert_eq!(ok("/v1/chat/completions", "text/event-stream"), ["ChatChunk", "Error"]);
+    assert_eq!(ok("/v1/messages", "text/event-stream"), ["MessageEvent", "AnthropicError"]);
+    assert_eq!(ok("/api/chat", "application/x-ndjson"), ["AnswerLine", "OllamaError"]);
+    let schemas = &document["components"]["schemas"];
+    for name in ["DryRun", "PromptUsage", "Error", "AnthropicError", "OllamaError"] {
+        assert_eq!(schemas[name]["type"], "object", "{name}");
+    }
+    assert_eq!(schemas["ScoredTexts"]["oneOf"][1]["minItems"], 1);
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let error = &operation["responses"]["default"]["content"][json]["schema"]["$ref"];
+            assert!(error.is_string(), "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_starts_says_so() {
+    let server = server::listen(ServerConfig::default(), vec![server::storyteller()]).unwrap();
+    let Some(&Address::Tcp(address)) = server.addresses().first() else { panic!("one address") };
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let get = |path: &str| {
+        let mut reply = agent.get(format!("http://{address}{path}")).call().unwrap();
+        let body = reply.body_mut().read_to_string().unwrap();
+        (reply.status().as_u16(), serde_json::from_str::<serde_json::Value>(&body).unwrap())
+    };
+    for path in ["/ready", "/health"] {
+        let (status, health) = get(path);
+        assert_eq!((status, &health["status"]), (503, &json!("loading")), "{health}");
+    }
+    assert_eq!(get("/live").0, 200);
+    assert_eq!(get("/v2/health/ready").0, 503);
+    server.load().unwrap();
+    assert_eq!(get("/ready"), (200, json!({"status": "ok"})));
+    let handle = server.handle();
+    let running = std::thread::spawn(move || server.run());
+    handle.stop();
+    running.join().unwrap();
 }
 
 #[test]

@@ -53,6 +53,12 @@ pub(crate) fn start(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Se
     Server::start(config, models, session(), &PLATFORM)
 }
 
+/// A server that answers requests and has no model in memory.
+pub(crate) fn listen(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Server, serve::Error> {
+    let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
+    Server::listen(ServerConfig { addresses, ..config }, models, session(), &PLATFORM)
+}
+
 fn session() -> Arc<InferenceSession> {
     Arc::new(InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serve::ServerConfig;
+use serve::{ModelSettings, ServerConfig};
 
 use crate::parse;
 
@@ -22,6 +22,9 @@ pub(super) struct Limits {
     /// Most connections of another machine [default: 64]
     #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
     max_connections_per_address: Option<std::num::NonZeroUsize>,
+    /// Most requests of a model that wait; further ones are refused with 429 [default: 512]
+    #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
+    max_queue: Option<std::num::NonZeroUsize>,
     /// Time to send the head of a request [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = parse::seconds, hide_short_help = true)]
     header_timeout: Option<Duration>,
@@ -45,7 +48,10 @@ pub(super) struct Limits {
 impl Limits {
     /// The configuration with these bounds.
     pub(super) fn apply(&self, config: ServerConfig) -> ServerConfig {
+        let write_timeout = self.write_timeout.unwrap_or(config.write_timeout);
+        let max_queue = self.max_queue.map_or(config.models.max_queue, usize::from);
         ServerConfig {
+            models: ModelSettings { max_queue, read_timeout: write_timeout, ..config.models },
             max_body_bytes: self.max_body_bytes.unwrap_or(config.max_body_bytes),
             max_connections: self.max_connections.map_or(config.max_connections, usize::from),
             max_connections_per_address: self
@@ -54,7 +60,7 @@ impl Limits {
             header_timeout: self.header_timeout.unwrap_or(config.header_timeout),
             body_timeout: self.body_timeout.unwrap_or(config.body_timeout),
             idle_timeout: self.idle_timeout.unwrap_or(config.idle_timeout),
-            write_timeout: self.write_timeout.unwrap_or(config.write_timeout),
+            write_timeout,
             request_timeout: self.request_timeout.or(config.request_timeout),
             drain_timeout: self.drain_timeout.unwrap_or(config.drain_timeout),
             ..config

@@ -12,7 +12,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::measures::{Labels, Measures, STAGES};
-use crate::models::LoadedModel;
+use crate::models::{LoadedModel, ModelStatus, PhaseTimes, STATES};
+use crate::operations::memory::ModelMemory;
 use crate::server::Shared;
 
 /// All that a scrape shows.
@@ -21,6 +22,15 @@ pub(super) struct Snapshot {
     texts: Vec<TextModel>,
     embeddings: Vec<(Labels, BatchStatus)>,
     classifications: Vec<(Labels, BatchStatus)>,
+    models: Vec<ModelFigures>,
+}
+
+/// Figures of a model, in memory or not.
+struct ModelFigures {
+    id: String,
+    state: &'static str,
+    phase_times: PhaseTimes,
+    memory: Option<ModelMemory>,
 }
 
 /// A model that makes text.
@@ -91,6 +101,7 @@ const MEASURES: &[Row<Measures, Histogram>] = &[
     ("vllm:request_generation_tokens", "Tokens of an answer", |m| m.generated_tokens.clone()),
     ("vllm:request_params_n", "Answers that a request asks for", |m| m.n.clone()),
     ("vllm:request_params_max_tokens", "Most tokens that a request asks for", |m| m.max_tokens.clone()),
+    ("peri_grammar_compile_seconds", "Time to compile the form of an answer", |m| m.grammars.clone()),
 ];
 
 const EMBEDDINGS: &[Row<BatchStatus, u64>] = &[
@@ -104,6 +115,17 @@ const CLASSIFICATIONS: &[Row<BatchStatus, u64>] = &[
     ("peri_classification_batches", "Batches of these texts", |status| status.batches),
 ];
 
+impl ModelFigures {
+    fn of(status: &ModelStatus) -> ModelFigures {
+        ModelFigures {
+            id: status.model.id().to_string(),
+            state: status.state,
+            phase_times: status.phase_times.clone(),
+            memory: ModelMemory::of(status),
+        }
+    }
+}
+
 fn cache_usage(status: &Status) -> f64 {
     match status.num_pages {
         0 => 0.0,
@@ -114,7 +136,9 @@ fn cache_usage(status: &Status) -> f64 {
 impl Snapshot {
     pub(super) fn new(shared: &Arc<Shared>) -> Snapshot {
         let (mut texts, mut embeddings, mut classifications) = (Vec::new(), Vec::new(), Vec::new());
-        for status in shared.models.statuses() {
+        let statuses = shared.models.statuses();
+        let models = statuses.iter().map(ModelFigures::of).collect();
+        for status in statuses {
             let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
             let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
             // A model whose thread has ended has no status.
@@ -131,7 +155,7 @@ impl Snapshot {
                 }
             }
         }
-        Snapshot { shared: Arc::clone(shared), texts, embeddings, classifications }
+        Snapshot { shared: Arc::clone(shared), texts, embeddings, classifications, models }
     }
 
     /// A family with samples of each model that makes text, which may have labels of their own.
@@ -226,6 +250,39 @@ impl Snapshot {
         Ok(())
     }
 
+    /// A gauge with samples of each model, in memory or not, which have a label of their own.
+    fn encode_figure<'s>(
+        &'s self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help, label): (&str, &str, &'static str),
+        samples: impl Fn(&'s ModelFigures) -> Vec<(&'static str, f64)>,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for model in &self.models {
+            for (own, value) in samples(model) {
+                let labels = labels([("model_name", &model.id[..]), (label, own)]);
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_models(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let state = ("peri_model_state", "1 for the state in which a model is, 0 for the others", "state");
+        self.encode_figure(encoder, state, |model| {
+            STATES.map(|state| (state, f64::from(u8::from(state == model.state)))).into()
+        })?;
+        let load = ("peri_model_load_seconds", "Time of the last load of a model, by phase", "phase");
+        self.encode_figure(encoder, load, |model| {
+            model.phase_times.iter().map(|(phase, time)| (*phase, time.as_secs_f64())).collect()
+        })?;
+        let memory = ("peri_memory_bytes", "Memory of a model, by part", "part");
+        self.encode_figure(encoder, memory, |model| {
+            let parts = model.memory.as_ref().map(ModelMemory::parts);
+            parts.into_iter().flatten().map(|(part, bytes)| (part, bytes as f64)).collect()
+        })
+    }
+
     fn encode_http(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &self.shared.metrics;
         let rows = [
@@ -250,6 +307,7 @@ impl Collector for Snapshot {
         self.encode_status(&mut encoder)?;
         self.encode_labelled(&mut encoder)?;
         self.encode_batches(&mut encoder)?;
+        self.encode_models(&mut encoder)?;
         self.encode_http(&mut encoder)
     }
 }

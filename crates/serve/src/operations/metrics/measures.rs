@@ -35,6 +35,7 @@ pub(crate) struct Measures {
     pub(super) generated_tokens: Histogram,
     pub(super) n: Histogram,
     pub(super) max_tokens: Histogram,
+    pub(super) grammars: Histogram,
     /// Answers whose clients left, by [`STAGES`].
     pub(super) cancels: [Counter; STAGES.len()],
 }
@@ -73,6 +74,8 @@ const REQUEST: [f64; 21] = [
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
     960.0, 1920.0, 7680.0,
 ];
+/// Bounds of times to compile grammars, which may take 2 seconds.
+const GRAMMARS: [f64; 9] = [0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.0];
 /// vLLM's bounds of `n`.
 const SAMPLES: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
 
@@ -101,6 +104,11 @@ impl Metrics {
         let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Measures::new(max_length));
         Arc::clone(models.entry(model.to_string()).or_insert_with(new))
+    }
+
+    /// Takes note of the time that the form of an answer took to compile.
+    pub(crate) fn note_grammar(&self, model: &str, max_length: usize, time: Duration) {
+        self.of(model, max_length).grammars.observe(time.as_secs_f64());
     }
 
     /// Starts to measure `n` answers to each of the requests.
@@ -135,6 +143,7 @@ impl Measures {
             generated_tokens,
             n: Histogram::new(SAMPLES),
             max_tokens,
+            grammars: Histogram::new(GRAMMARS),
             cancels: Default::default(),
         }
     }

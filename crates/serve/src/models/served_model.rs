@@ -1,4 +1,4 @@
-//! A model as requests use it: found by name, and kept in memory while it answers.
+//! Models as requests use them: found by name, and kept in memory while they answer.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Facts {
 }
 
 /// A model that a request uses. It stays in memory until the last clone is dropped.
-pub(crate) struct Entry {
+pub(crate) struct ActiveModel {
     pub(crate) id: String,
     pub(crate) loaded: Arc<LoadedModel>,
     // Dropped last, when this request holds nothing of the model any more.
@@ -87,14 +87,18 @@ struct Lease {
     model: Arc<ServedModel>,
 }
 
-impl Entry {
-    pub(super) fn new(models: &Arc<Models>, model: Arc<ServedModel>, loaded: Arc<LoadedModel>) -> Entry {
+impl ActiveModel {
+    pub(super) fn new(
+        models: &Arc<Models>,
+        model: Arc<ServedModel>,
+        loaded: Arc<LoadedModel>,
+    ) -> ActiveModel {
         let lease = Lease { models: Arc::clone(models), model };
-        Entry { id: lease.model.config.id.clone(), loaded, lease }
+        ActiveModel { id: lease.model.config.id.clone(), loaded, lease }
     }
 }
 
-impl Deref for Entry {
+impl Deref for ActiveModel {
     type Target = ServedModel;
 
     fn deref(&self) -> &ServedModel {
@@ -111,7 +115,7 @@ impl Drop for Lease {
 /// The tokenizer and the chat template of a model: of one in memory, or read from the files of one that is not.
 #[derive(Clone)]
 pub(crate) enum ModelText {
-    Loaded(Arc<Entry>),
+    Loaded(Arc<ActiveModel>),
     Sleeping(Arc<SleepingText>),
 }
 
@@ -126,14 +130,14 @@ impl ModelText {
     /// The model's id.
     pub(crate) fn id(&self) -> &str {
         match self {
-            ModelText::Loaded(entry) => &entry.id,
+            ModelText::Loaded(model) => &model.id,
             ModelText::Sleeping(text) => text.model.id(),
         }
     }
 
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
         match self {
-            ModelText::Loaded(entry) => entry.loaded.tokenizer(),
+            ModelText::Loaded(model) => model.loaded.tokenizer(),
             ModelText::Sleeping(text) => &text.tokenizer,
         }
     }
@@ -144,7 +148,7 @@ impl ModelText {
     /// If the model makes no text, or has no template.
     pub(crate) fn chat_template(&self) -> Result<&ChatTemplate, ApiError> {
         let template = match self {
-            ModelText::Loaded(entry) => entry.loaded.generator()?.chat_template(),
+            ModelText::Loaded(model) => model.loaded.generator()?.chat_template(),
             ModelText::Sleeping(text) if text.model.facts.kind != ModelKind::Text => {
                 return Err(other_task(text.model.facts.kind));
             }
@@ -156,7 +160,7 @@ impl ModelText {
     /// The most tokens of a text, an answer to it included.
     pub(crate) fn max_length(&self) -> usize {
         match self {
-            ModelText::Loaded(entry) => entry.loaded.max_length(),
+            ModelText::Loaded(model) => model.loaded.max_length(),
             ModelText::Sleeping(text) => text.model.facts.max_length,
         }
     }

@@ -1,0 +1,133 @@
+//! The OpenAPI document, with what is said of many routes alike: errors, dry runs, and bounds that routes check.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::dry_run::DryRun;
+use crate::error_shape;
+
+/// Where the schemas of the document are.
+const SCHEMAS: &str = "/components/schemas";
+
+/// Bounds of bodies that their types do not have: the place below [`SCHEMAS`], and what is added to the schema there.
+const BOUNDS: &[(&str, &str)] = &[
+    ("/ConversationFields/properties/messages/items", MESSAGE),
+    ("/ConversationFields/properties/tools/items", TOOL),
+    ("/ConversationFields/properties/tool_choice", CHOICE),
+    ("/ConversationFields/properties/reasoning_effort", EFFORT),
+    ("/KeepAliveField/oneOf/1", r#"{"pattern": "^-?[0-9]{1,6}(ns|us|ms|s|m|h)?$"}"#),
+    ("/KeepAliveField/oneOf/0", r#"{"maximum": 1000000000}"#),
+    ("/Sampling/properties/temperature", r#"{"maximum": 1000000}"#),
+    ("/Sampling/properties/top_p", r#"{"minimum": 0.0001}"#),
+    ("/Sampling/properties/stop_token_ids", r#"{"maxItems": 4096}"#),
+    ("/Sampling/properties/logit_bias", BIASES),
+    ("/OneOrMany/oneOf/1", r#"{"items": {"type": "string", "minLength": 1}, "maxItems": 256}"#),
+    ("/ScoredTexts/oneOf/0", r#"{"minLength": 1}"#),
+    ("/ScoredTexts/oneOf/1", TEXTS),
+    ("/RerankFields/properties/documents", r#"{"minItems": 1, "maxItems": 2048}"#),
+    ("/RerankFields/properties/query", r#"{"minLength": 1}"#),
+    ("/FormFields/properties/guided_choice", r#"{"minItems": 1}"#),
+    ("/MessagesPromptFields/properties/messages/items", ANTHROPIC_MESSAGE),
+    ("/MessagesPromptFields/properties/system", r#"{"type": ["string", "array", "null"]}"#),
+    ("/ResponseAnswerFields/properties/input", r#"{"type": ["string", "array"], "minItems": 1}"#),
+    ("/ResponseAnswerFields/properties/tool_choice", CHOICE),
+    ("/Prompts/oneOf/1", r#"{"minItems": 1, "maxItems": 1024}"#),
+    ("/Input/oneOf/1", TEXTS),
+    ("/Input/oneOf/0", r#"{"minLength": 1}"#),
+    ("/Tensors/properties/inputs", r#"{"minItems": 1, "maxItems": 1}"#),
+    ("/InputTensor/properties/name", r#"{"enum": ["text_input"]}"#),
+    ("/InputTensor/properties/datatype", r#"{"enum": ["BYTES"]}"#),
+];
+const TEXTS: &str = r#"{"items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2048}"#;
+const BIASES: &str = r#"{"propertyNames": {"pattern": "^[0-9]+$"},
+    "additionalProperties": {"type": "number", "minimum": -1000000, "maximum": 1000000}}"#;
+const EFFORT: &str = r#"{"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]}"#;
+const CHOICE: &str = r#"{"type": ["string", "object", "null"],
+    "anyOf": [{"enum": ["none", "auto", "required", null]}, {"type": "object", "required": ["type"]}]}"#;
+const MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
+    "role": {"enum": ["developer", "system", "user", "assistant", "tool"]},
+    "content": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object",
+        "required": ["type", "text"], "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}}]}}}"#;
+const ANTHROPIC_MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
+    "role": {"enum": ["user", "assistant"]},
+    "content": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
+        "items": {"type": "object", "required": ["type"]}}]}}}"#;
+const TOOL: &str = r#"{"required": ["type", "function"], "properties": {"type": {"enum": ["function"]},
+    "function": {"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}, "parameters": {"type": "object"}}}}}"#;
+
+/// The document of all routes.
+pub(crate) fn complete(document: &OpenApi) -> Value {
+    let mut document = serde_json::to_value(document).expect("documents are JSON");
+    if let Some(schemas) = document.pointer_mut(SCHEMAS).and_then(Value::as_object_mut) {
+        add_schemas(schemas);
+    }
+    for (place, more) in BOUNDS {
+        let schema = document.pointer_mut(&format!("{SCHEMAS}{place}"));
+        debug_assert!(schema.is_some(), "the document has no {place}");
+        if let Some(schema) = schema {
+            merge(schema, serde_json::from_str(more).expect("bounds are JSON"));
+        }
+    }
+    let Value::Object(paths) = document["paths"].take() else { return document };
+    let paths = paths.into_iter().map(|(path, mut item)| {
+        // The names of parameters that take slashes begin with a star for the router, and nowhere else.
+        let path = path.replace("{*", "{");
+        let operations = item.as_object_mut().into_iter().flat_map(Map::values_mut);
+        operations.filter(|operation| operation["responses"].is_object()).for_each(|operation| {
+            let counts = takes_dry_run(operation, &document);
+            describe(operation, &path, counts);
+        });
+        (path, item)
+    });
+    let paths: Map<String, Value> = paths.collect();
+    document["paths"] = paths.into();
+    document
+}
+
+/// Adds the schemas that no body or answer names.
+fn add_schemas(schemas: &mut Map<String, Value>) {
+    let mut all = vec![(DryRun::name().into_owned(), DryRun::schema())];
+    DryRun::schemas(&mut all);
+    let all = all.into_iter().map(|(name, schema)| (name, serde_json::to_value(schema).expect("JSON")));
+    schemas.extend(all);
+    schemas.extend(error_shape::schemas().map(|(name, schema)| (name.to_string(), schema)));
+}
+
+/// Adds to an operation what it answers beside its own type: errors, and the counts of a dry run.
+fn describe(operation: &mut Value, path: &str, counts: bool) {
+    let error = json!({"$ref": format!("#{SCHEMAS}/{}", error_shape::schema_name(path))});
+    let content = operation.pointer_mut("/responses/200/content").and_then(Value::as_object_mut);
+    for (kind, content) in content.into_iter().flatten() {
+        let schema = &mut content["schema"];
+        match &kind[..] {
+            "application/json" if counts => {
+                let dry_run = json!({"$ref": format!("#{SCHEMAS}/{}", DryRun::name())});
+                *schema = json!({"anyOf": [schema.take(), dry_run]});
+            }
+            // An answer of `/v1/responses` that fails is an event like others.
+            "text/event-stream" | "application/x-ndjson" if path != "/v1/responses" => {
+                *schema = json!({"anyOf": [schema.take(), error]});
+            }
+            _ => {}
+        }
+    }
+    let failure = json!({"description": "An error", "content": {"application/json": {"schema": error}}});
+    operation["responses"]["default"] = failure;
+}
+
+/// Whether the body of an operation has the field of dry runs.
+fn takes_dry_run(operation: &Value, document: &Value) -> bool {
+    let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    let body = body.as_str().and_then(|name| document.pointer(name.trim_start_matches('#')));
+    let groups = body.and_then(|body| body["allOf"].as_array()).into_iter().flatten();
+    groups.map(|group| &group["$ref"]).any(|name| *name == format!("#{SCHEMAS}/DryRunField"))
+}
+
+/// Adds the fields of an object, in place of its own.
+fn merge(schema: &mut Value, more: Value) {
+    if let (Some(schema), Value::Object(more)) = (schema.as_object_mut(), more) {
+        schema.extend(more);
+    }
+}
