@@ -7,11 +7,12 @@ Needs the packages `gguf` and `numpy`, and GGML's own library for the formats th
 
 import ctypes
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type
-from gguf.quants import dequantize, quantize
+from gguf.quants import MXFP4, dequantize, quantize
 
 OUTPUT = Path(__file__).parent.parent / "crates/tensor/src/blocks/goldens.txt"
 
@@ -20,6 +21,11 @@ HALVES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
     "IQ4_NL": [0], "IQ4_XS": [0],
+}
+# Formats whose blocks are only read, with the same; none if their scale is no f16.
+READ = {
+    "MXFP4": [], "IQ1_S": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "TQ1_0": [52],
+    "TQ2_0": [64], "IQ1_M": [],
 }
 QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 # Pairs of f16 bits: ordinary, negative, subnormal, zero and negative zero, largest, mixed.
@@ -119,6 +125,70 @@ def search(library: ctypes.CDLL, name: str, kind: str, important: bool) -> bytes
     return blocks.tobytes()
 
 
+def read_only(name: str) -> list[str]:
+    """The goldens of a format whose blocks are only read. They do not depend on those of others."""
+    random = np.random.default_rng(len(name))
+    lines = []
+    for block in blocks(GGML_QUANT_SIZES[Type[name]][1], READ[name], random):
+        weights = dequantize(block[None], Type[name])
+        lines.append(f"dequantize {name.lower()} {block.tobytes().hex()} {fnv1a(weights.tobytes()):016x}\n")
+    return lines
+
+
+def float8(codes: np.ndarray) -> np.ndarray:
+    """The values of e4m3 codes; that of NaN is 480."""
+    sign, exponent, mantissa = np.where(codes & 128, -1.0, 1.0), codes >> 3 & 15, (codes & 7).astype(np.float32)
+    normal = (8 + mantissa) * 2.0 ** (exponent.astype(np.float32) - 10)
+    return (sign * np.where(exponent == 0, mantissa * 2.0**-9, normal)).astype(np.float32)
+
+
+def dequantize_fp8(block: np.ndarray) -> np.ndarray:
+    return block[:4].view(np.float32) * float8(block[4:])
+
+
+def dequantize_gptq8(block: np.ndarray) -> np.ndarray:
+    scale = block[:4].view(np.float32)
+    return scale * (block[5:].astype(np.float32) - 128) - scale * (np.float32(block[4]) - 128)
+
+
+def dequantize_nvfp4(block: np.ndarray) -> np.ndarray:
+    levels = np.array(MXFP4.kvalues, dtype=np.float32)
+    codes = np.concatenate([levels[half >> shift & 15] for half in block[8:].reshape(2, 16) for shift in (0, 4)])
+    return (block[:4].view(np.float32) * float8(block[4:8]))[:, None].repeat(16, 1).ravel() * codes
+
+
+def on_levels(levels: list[float]) -> Callable[[np.ndarray], np.ndarray]:
+    def dequantize_levels(block: np.ndarray) -> np.ndarray:
+        codes = np.stack([block[4:] & 15, block[4:] >> 4], -1).ravel()
+        return block[:4].view(np.float32) * np.array(levels, dtype=np.float32)[codes]
+
+    return dequantize_levels
+
+
+# The levels of bitsandbytes (`functional.get_4bit_type`).
+NF4 = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+]
+FP4 = [value / 12 for value in [0, 0.0625, 8, 12, 4, 6, 2, 3, 0, -0.0625, -8, -12, -4, -6, -2, -3]]
+# Formats that GGML does not have: their bytes and formula.
+FORMULAS = {
+    "fp8": (68, dequantize_fp8), "gptq8": (37, dequantize_gptq8), "nvfp4": (40, dequantize_nvfp4),
+    "nf4": (36, on_levels(NF4)), "fp4": (36, on_levels(FP4)),
+}
+
+
+def by_formula(name: str) -> list[str]:
+    """The goldens of a format with an f32 scale at the start of its blocks."""
+    (size, formula), random, lines = FORMULAS[name], np.random.default_rng(len(name)), []
+    for scale in [1.0, -0.3, 1e-40, 0.0, 3e38, 2.0**-126, 1.7e-5]:
+        block = random.integers(0, 256, size, dtype=np.uint8)
+        block[:4] = np.array([scale], dtype=np.float32).view(np.uint8)
+        lines.append(f"dequantize {name} {block.tobytes().hex()} {fnv1a(formula(block).tobytes()):016x}\n")
+    return lines
+
+
 def main() -> None:
     library = ctypes.CDLL(sys.argv[1])
     random = np.random.default_rng(20240607)
@@ -139,6 +209,10 @@ def main() -> None:
                     file.write(f"search {name.lower()} {kind} {'important' if important else 'plain'} {digest:016x}\n")
         for block in blocks(19, [0], random):
             file.write(f"dequantize gptq {block.tobytes().hex()} {fnv1a(dequantize_gptq(block).tobytes()):016x}\n")
+        for name in READ:
+            file.writelines(read_only(name))
+        for name in FORMULAS:
+            file.writelines(by_formula(name))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,21 @@ const DTYPES: &[DType] = &[
     DType::Iq4Nl,
     DType::Iq4Xs,
     DType::Gptq,
+    DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Gptq8,
+    DType::Fp8,
+    DType::Nf4,
+    DType::Fp4,
+    DType::Iq1S,
+    DType::Iq1M,
+    DType::Iq2Xxs,
+    DType::Iq2Xs,
+    DType::Iq2S,
+    DType::Iq3Xxs,
+    DType::Iq3S,
+    DType::Tq1_0,
+    DType::Tq2_0,
 ];
 
 fn session(set: InstructionSet) -> InferenceSession {

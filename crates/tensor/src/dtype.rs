@@ -111,6 +111,36 @@ dtypes! {
     Iq4Xs = 203, "iq4_xs", 256 per 136;
     /// 4-bit weights, one f16 scale and one zero point per 32.
     Gptq = 204, "gptq", 32 per 19;
+    /// 4-bit floats, one power of two per 32.
+    Mxfp4 = 205, "mxfp4", 32 per 17;
+    /// 8-bit floats, one f32 scale per 64.
+    Fp8 = 206, "fp8", 64 per 68;
+    /// 8-bit weights, one f32 scale and one zero point per 32.
+    Gptq8 = 207, "gptq8", 32 per 37;
+    /// 4-bit floats, 8-bit float per 16, f32 scale per 64.
+    Nvfp4 = 208, "nvfp4", 64 per 40;
+    /// 4-bit indices into the quantiles of a normal distribution, one f32 scale per 64.
+    Nf4 = 209, "nf4", 64 per 36;
+    /// 4-bit floats of bitsandbytes, one f32 scale per 64.
+    Fp4 = 210, "fp4", 64 per 36;
+    /// Grid points of 8 weights near -1, 0 and 1, 3-bit scale per 32, f16 superscale per 256.
+    Iq1S = 211, "iq1_s", 256 per 50;
+    /// Grid points of 8 weights near -1, 0 and 1, 3-bit scale per 16, f16 superscale per 256.
+    Iq1M = 212, "iq1_m", 256 per 56;
+    /// Grid points of 8 weights, 4-bit scale per 32, f16 superscale per 256.
+    Iq2Xxs = 213, "iq2_xxs", 256 per 66;
+    /// Grid points of 8 weights of a finer grid, 4-bit scale per 16, f16 superscale per 256.
+    Iq2Xs = 214, "iq2_xs", 256 per 74;
+    /// Grid points of 8 weights of the finest grid, 4-bit scale per 16, f16 superscale per 256.
+    Iq2S = 215, "iq2_s", 256 per 82;
+    /// Grid points of 4 weights, 4-bit scale per 32, f16 superscale per 256.
+    Iq3Xxs = 216, "iq3_xxs", 256 per 98;
+    /// Grid points of 4 weights of a finer grid, 4-bit scale per 32, f16 superscale per 256.
+    Iq3S = 217, "iq3_s", 256 per 110;
+    /// Weights of -1, 0 and 1, five to a byte, f16 scale per 256.
+    Tq1_0 = 218, "tq1_0", 256 per 54;
+    /// Weights of -1, 0 and 1, four to a byte, f16 scale per 256.
+    Tq2_0 = 219, "tq2_0", 256 per 66;
 }
 
 impl DType {

@@ -1,5 +1,7 @@
 //! One block: its format, its parts, and what it unpacks to.
 
+use std::ops::Range;
+
 use half::f16;
 
 use crate::DType;
@@ -13,10 +15,73 @@ pub struct Format {
     pub group: usize,
     /// Whether groups have minimums of their own; they are all zero otherwise.
     pub minimums: bool,
-    /// The lowest and the highest code.
+    /// The lowest and the highest code; both are 0 if codes stand for floats that are no multiples of a scale.
     pub codes: (i8, i8),
-    /// Where in a block its f16 scales are, in bytes.
-    pub halves: &'static [usize],
+    /// The scales of a whole block.
+    pub scales: &'static [Scale],
+}
+
+impl Format {
+    /// The format of codes that stand for floats, with one scale for all of a block.
+    pub(super) const fn of_floats(dtype: DType, scales: &'static [Scale]) -> Format {
+        Format { dtype, group: dtype.block().elements, minimums: false, codes: (0, 0), scales }
+    }
+
+    /// Whether weights are whole multiples of a scale, less a minimum.
+    pub const fn has_integers(&self) -> bool {
+        self.codes.1 > self.codes.0
+    }
+}
+
+/// Where in a block a scale of all its weights is, in bytes, and how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// An f16.
+    F16(usize),
+    /// An f32.
+    F32(usize),
+    /// An f16 of four nibbles: the highest of four 16-bit words, from its lowest bits on.
+    Nibbles(usize),
+    /// A power of two, of which the block has the exponent: f8e8m0fnu.
+    Exponent(usize),
+}
+
+impl Scale {
+    /// Whether a block stores a finite number here.
+    pub fn is_finite(self, block: &[u8]) -> bool {
+        match self {
+            Scale::F16(at) => half_at(block, at).is_finite(),
+            Scale::F32(at) => f32::from_le_bytes(*field(block, at)).is_finite(),
+            // Of the exponent, the upper four bits are in the last nibble, and the lowest is next to them.
+            Scale::Nibbles(at) => block[at + 7] & 0x70 != 0x70 || block[at + 5] & 0xc0 != 0xc0,
+            Scale::Exponent(at) => block[at] != u8::MAX,
+        }
+    }
+
+    /// Where it starts and how many bytes it takes.
+    pub fn range(self) -> Range<usize> {
+        match self {
+            Scale::F16(at) => at..at + 2,
+            Scale::F32(at) => at..at + 4,
+            Scale::Nibbles(at) => at..at + 8,
+            Scale::Exponent(at) => at..at + 1,
+        }
+    }
+
+    /// Stores a number, rounded; of an exponent, the power of two of at most its magnitude.
+    pub(super) fn put(self, block: &mut [u8], value: f32) {
+        match self {
+            Scale::F16(at) => _ = put_half(block, at, value),
+            Scale::F32(at) => block[at..at + 4].copy_from_slice(&value.to_le_bytes()),
+            Scale::Nibbles(at) => {
+                let half = f16::from_f32(value).to_bits();
+                for (word, byte) in block[at..at + 8].iter_mut().skip(1).step_by(2).enumerate() {
+                    *byte = *byte & 15 | ((half >> (4 * word) & 15) as u8) << 4;
+                }
+            }
+            Scale::Exponent(at) => block[at] = (value.to_bits() >> 23) as u8,
+        }
+    }
 }
 
 /// One block, unpacked: codes in the order of the weights, and what turns them into weights.
@@ -66,6 +131,13 @@ pub(super) fn field<const N: usize>(block: &[u8], offset: usize) -> &[u8; N] {
 #[inline(always)]
 pub(super) fn half_at(block: &[u8], offset: usize) -> f32 {
     f16::from_le_bytes(*field(block, offset)).to_f32()
+}
+
+/// The value of an e4m3; exact. That of NaN's code would be 480.
+#[inline(always)]
+pub(super) fn float8(code: u8) -> f32 {
+    // The exponent of an f16 has one bit more, and a bias that is larger by 8.
+    f16::from_bits(u16::from(code & 0x80) << 8 | u16::from(code & 0x7f) << 7).to_f32() * 256.0
 }
 
 /// Stores an f16 at `offset` and returns it as rounded.

@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::block::{
+    Format, Groups, Importance, Scale, field, half_at, pack_nibbles, put_half, unpack_nibbles,
+};
 use super::rounding::{inverse, range};
 use crate::DType;
 
@@ -23,7 +25,7 @@ pub const BYTES: usize = DType::Gptq.block().bytes;
 pub const ELEMENTS: usize = DType::Gptq.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Gptq, group: 32, minimums: true, codes: (0, 15), halves: &[0] };
+    Format { dtype: DType::Gptq, group: 32, minimums: true, codes: (0, 15), scales: &[Scale::F16(0)] };
 
 /// Codes 0 to 15, one scale and one minimum.
 #[inline]

@@ -7,7 +7,9 @@
 //!
 //! `weight = d · LEVELS[nibble]`
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, put_half, unpack_nibbles};
+use super::block::{
+    Format, Groups, Importance, Scale, field, half_at, pack_nibbles, put_half, unpack_nibbles,
+};
 use super::rounding::{extreme, inverse, square_sum};
 use super::search::{NEGLIGIBLE, costs};
 use crate::DType;
@@ -18,7 +20,7 @@ pub const BYTES: usize = DType::Iq4Nl.block().bytes;
 pub const ELEMENTS: usize = DType::Iq4Nl.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Iq4Nl, group: 32, minimums: false, codes: (-127, 113), halves: &[0] };
+    Format { dtype: DType::Iq4Nl, group: 32, minimums: false, codes: (-127, 113), scales: &[Scale::F16(0)] };
 
 /// What the 16 nibbles mean: finer near zero, as weights are. Part of the GGML format.
 pub const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];

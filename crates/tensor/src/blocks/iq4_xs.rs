@@ -9,7 +9,7 @@
 //!
 //! `weight = (d · (scale − 32)) · LEVELS[nibble]`, with the [`LEVELS`] of `iq4_nl`.
 
-use super::block::{Format, Groups, Importance, field, half_at, put_half};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, put_half};
 use super::iq4_nl::{pack_levels, search_levels, unpack_levels};
 use super::rounding::{extreme, inverse, nearest, square_sum};
 use crate::DType;
@@ -22,7 +22,7 @@ pub const BYTES: usize = DType::Iq4Xs.block().bytes;
 pub const ELEMENTS: usize = DType::Iq4Xs.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Iq4Xs, group: 32, minimums: false, codes: (-127, 113), halves: &[0] };
+    Format { dtype: DType::Iq4Xs, group: 32, minimums: false, codes: (-127, 113), scales: &[Scale::F16(0)] };
 
 /// Codes among [`LEVELS`], with scales of 8 groups.
 #[inline]

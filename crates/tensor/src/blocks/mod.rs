@@ -7,19 +7,34 @@
 //! weight = scale · code − minimum
 //! ```
 //!
-//! A scale is an f16 (11 significant bits) times an integer of at most 7, so it is exact in f32; its product with
+//! A scale is a power of two, or an f16 (11 significant bits) times an integer of at most 7, so it is exact in f32; its product with
 //! a code has at most 23 bits and is exact too. Only the subtraction rounds. Weights therefore equal those of GGML's
-//! reference to the bit, and a fused multiply-add may be used or not.
+//! reference to the bit, and a fused multiply-add may be used or not. (Formats with an f32 scale, which GGML does not have,
+//! round products as well. In some of them, codes stand for floats.)
 
 mod block;
+mod grids;
 mod quantize;
 mod random;
 mod rounding;
 mod search;
 
+pub mod fp4;
+pub mod fp8;
 pub mod gptq;
+pub mod gptq8;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nf4;
+pub mod nvfp4;
 pub mod q2_k;
 pub mod q3_k;
 pub mod q4_0;
@@ -30,20 +45,30 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod tq1_0;
+pub mod tq2_0;
 
 use half::{bf16, f16};
 
 use crate::{DType, small_float};
 use rounding::square_sum;
 
-pub use block::{Format, Groups, Importance};
+pub use block::{Format, Groups, Importance, Scale};
 pub use gptq::GptqMatrix;
+pub use grids::Eighths;
 pub use random::random_blocks;
 
 macro_rules! formats {
-    ($($dtype:ident => $module:ident),* $(,)?) => {
+    (
+        $($dtype:ident => $module:ident),*;
+        only read: $($read:ident => $from:ident),*;
+        floats: $($float:ident => $of:ident),* $(,)?
+    ) => {
         /// Every block format.
-        pub const FORMATS: &[Format] = &[$($module::FORMAT,)*];
+        pub const FORMATS: &[Format] = &[$($module::FORMAT,)* $($from::FORMAT,)* $($of::FORMAT,)*];
+
+        /// The dtypes that values can be quantized to. Blocks of the others are read from files.
+        pub const WRITTEN: &[DType] = &[$(DType::$dtype,)*];
 
         /// Dequantizes whole blocks: `bytes` of `dtype` into `values`. Unpacks floats of less than a byte.
         ///
@@ -54,6 +79,8 @@ macro_rules! formats {
             match dtype {
                 DType::F32 => bytemuck::cast_slice_mut(values).copy_from_slice(bytes),
                 $(DType::$dtype => each_block(bytes, values, |block, values| $module::unpack(block).dequantize(values)),)*
+                $(DType::$read => each_block(bytes, values, |block, values| $from::unpack(block).dequantize(values)),)*
+                $(DType::$float => each_block(bytes, values, $of::dequantize),)*
                 dtype if dtype.is_sub_byte() => small_float::unpack(dtype, bytes, values),
                 _ => panic!("{dtype} is no block format"),
             }
@@ -62,19 +89,20 @@ macro_rules! formats {
         /// Unpacks whole blocks: one code per weight, one scale and one minimum per group of [`Format::group`].
         ///
         /// # Panics
-        /// If `dtype` is no block format, or the lengths do not belong together.
+        /// If `dtype` is no block format of integers, or the lengths do not belong together.
         pub fn unpack(dtype: DType, bytes: &[u8], codes: &mut [i8], scales: &mut [f32], minimums: &mut [f32]) {
             check_lengths(dtype, bytes.len(), codes.len());
             match dtype {
                 $(DType::$dtype => unpack_each(bytes, codes, scales, minimums, $module::unpack),)*
-                _ => panic!("{dtype} is no block format"),
+                $(DType::$read => unpack_each(bytes, codes, scales, minimums, $from::unpack),)*
+                _ => panic!("{dtype} is no block format of integers"),
             }
         }
 
         /// Quantizes finite values into whole blocks of `dtype`, as GGML does it; f32 is copied.
         ///
         /// # Panics
-        /// If `dtype` is neither a block format nor f32, or the values do not divide into blocks.
+        /// If `dtype` is neither among [`WRITTEN`] nor f32, or the values do not divide into blocks.
         pub fn quantize(dtype: DType, values: &[f32]) -> Vec<u8> {
             let mut bytes = vec![0; dtype.bytes_for(values.len()).unwrap_or(0)];
             quantize_row(dtype, values, None, &mut bytes);
@@ -87,7 +115,7 @@ macro_rules! formats {
         /// then smaller where it is larger.
         ///
         /// # Panics
-        /// If `dtype` is neither a block format nor one of these, or the lengths do not belong together.
+        /// If `dtype` is neither among [`WRITTEN`] nor one of these, or the lengths do not belong together.
         pub fn quantize_row(dtype: DType, values: &[f32], importance: Option<&[f32]>, bytes: &mut [u8]) {
             check_lengths(dtype, bytes.len(), values.len());
             match dtype {
@@ -95,7 +123,7 @@ macro_rules! formats {
                 DType::F16 => each_block(values, bytes, |&[value], half| *half = f16::from_f32(value).to_le_bytes()),
                 DType::BF16 => each_block(values, bytes, |&[value], half| *half = bf16::from_f32(value).to_le_bytes()),
                 $(DType::$dtype => quantize_each(values, importance, bytes, $module::quantize),)*
-                _ => panic!("{dtype} is no block format"),
+                _ => panic!("values are not quantized to {dtype}"),
             }
         }
     };
@@ -104,7 +132,31 @@ macro_rules! formats {
 formats! {
     Q4_0 => q4_0, Q4_1 => q4_1, Q5_0 => q5_0, Q5_1 => q5_1, Q8_0 => q8_0,
     Q2K => q2_k, Q3K => q3_k, Q4K => q4_k, Q5K => q5_k, Q6K => q6_k,
-    Iq4Nl => iq4_nl, Iq4Xs => iq4_xs, Gptq => gptq,
+    Iq4Nl => iq4_nl, Iq4Xs => iq4_xs, Gptq => gptq;
+    only read: Mxfp4 => mxfp4, Nvfp4 => nvfp4, Gptq8 => gptq8,
+    Iq1S => iq1_s, Iq1M => iq1_m, Iq2Xxs => iq2_xxs, Iq2Xs => iq2_xs, Iq2S => iq2_s, Iq3Xxs => iq3_xxs, Iq3S => iq3_s,
+    Tq1_0 => tq1_0, Tq2_0 => tq2_0;
+    floats: Fp8 => fp8, Nf4 => nf4, Fp4 => fp4,
+}
+
+macro_rules! eighths {
+    ($($dtype:ident => $module:ident),* $(,)?) => {
+        /// A block in integers, of the formats that have 16 multiples of an f16.
+        ///
+        /// # Panics
+        /// If `block` is not one block.
+        pub fn eighths(dtype: DType, block: &[u8]) -> Option<Eighths> {
+            match dtype {
+                $(DType::$dtype => Some($module::integers(block.try_into().expect("one block"))),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+eighths! {
+    Iq1S => iq1_s, Iq1M => iq1_m, Iq2Xxs => iq2_xxs, Iq2Xs => iq2_xs, Iq2S => iq2_s, Iq3Xxs => iq3_xxs, Iq3S => iq3_s,
+    Tq1_0 => tq1_0, Tq2_0 => tq2_0,
 }
 
 /// The format of a block dtype, or `None` for plain numbers.
@@ -195,7 +247,7 @@ mod tests {
         for format in FORMATS {
             let block = format.dtype.block();
             assert!(block.elements.is_multiple_of(format.group));
-            assert!(format.halves.iter().all(|&offset| offset + 2 <= block.bytes));
+            assert!(format.scales.iter().all(|scale| scale.range().end <= block.bytes));
         }
     }
 
@@ -276,12 +328,12 @@ mod tests {
             checked += 1;
         }
         assert!(wrong.is_empty(), "{}", wrong.join(", "));
-        assert_eq!(checked, (FORMATS.len() - 1) * 13 * 2, "all formats of files");
+        assert_eq!(checked, (WRITTEN.len() - 1) * 13 * 2, "all formats of files");
     }
 
     #[test]
     fn unpacked_groups_say_what_dequantizing_says() {
-        for format in FORMATS {
+        for format in FORMATS.iter().filter(|format| format.has_integers()) {
             let (dtype, count) = (format.dtype, 5);
             let bytes = random_blocks(dtype, count, 7);
             let elements = count * dtype.block().elements;
@@ -295,6 +347,9 @@ mod tests {
                 let (scale, code, minimum) =
                     (scales[i / format.group], f32::from(codes[i]), minimums[i / format.group]);
                 assert_eq!((scale * code - minimum).to_bits(), weight.to_bits(), "{dtype} weight {i}");
+                if format.scales.iter().any(|scale| matches!(scale, Scale::F32(_))) {
+                    continue;
+                }
                 // Products are exact, so fusing the subtraction changes nothing.
                 assert_eq!(scale.mul_add(code, -minimum), weight, "{dtype} weight {i}");
                 assert_eq!(f64::from(scale) * f64::from(code), f64::from(scale * code));
@@ -358,8 +413,7 @@ mod tests {
             magnitude in 0.1f32..1000.0,
         ) {
             let values: Vec<f32> = units.iter().map(|unit| (unit + offset) * magnitude).collect();
-            for format in FORMATS {
-                let dtype = format.dtype;
+            for &dtype in WRITTEN {
                 let weights = dequantized(dtype, &quantize(dtype, &values));
                 let size = dtype.block().elements;
                 for (values, weights) in values.chunks(size).zip(weights.chunks(size)) {
@@ -375,12 +429,12 @@ mod tests {
         /// Blocks whose groups differ widely in scale, as random ones do.
         #[test]
         fn weights_stay_near_when_quantized_again(seed in any::<u64>()) {
-            for format in FORMATS {
-                let first = dequantized(format.dtype, &random_blocks(format.dtype, 2, seed));
-                let second = dequantized(format.dtype, &quantize(format.dtype, &first));
+            for &dtype in WRITTEN {
+                let first = dequantized(dtype, &random_blocks(dtype, 2, seed));
+                let second = dequantized(dtype, &quantize(dtype, &first));
                 let largest = first.iter().fold(0.0, |largest: f32, weight| largest.max(weight.abs()));
                 for (first, second) in first.iter().zip(&second) {
-                    prop_assert!((first - second).abs() <= tolerance(format.dtype) * largest, "{}", format.dtype);
+                    prop_assert!((first - second).abs() <= tolerance(dtype) * largest, "{}", dtype);
                 }
             }
         }

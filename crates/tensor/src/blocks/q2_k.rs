@@ -9,7 +9,7 @@
 //!
 //! `weight = (d · s) · q − dmin · m`
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_pairs, unpack_pairs};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, pack_pairs, unpack_pairs};
 use super::quantize::{Affine, affine_groups};
 use super::rounding::square_sum;
 use super::search::Steps;
@@ -20,8 +20,13 @@ pub const BYTES: usize = DType::Q2K.block().bytes;
 /// Weights of a block.
 pub const ELEMENTS: usize = DType::Q2K.block().elements;
 /// The format in numbers.
-pub const FORMAT: Format =
-    Format { dtype: DType::Q2K, group: 16, minimums: true, codes: (0, 3), halves: &[80, 82] };
+pub const FORMAT: Format = Format {
+    dtype: DType::Q2K,
+    group: 16,
+    minimums: true,
+    codes: (0, 3),
+    scales: &[Scale::F16(80), Scale::F16(82)],
+};
 
 /// Codes 0 to 3, with scales and minimums of 16 groups.
 #[inline]

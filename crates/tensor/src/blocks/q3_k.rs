@@ -11,7 +11,7 @@
 //! `weight = (d · (scale − 32)) · (lower + 4 · third − 4)`
 
 use super::block::{
-    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    Format, Groups, Importance, Scale, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
     unpack_pairs,
 };
 use super::quantize::{extreme_multiples, recode};
@@ -25,7 +25,7 @@ pub const BYTES: usize = DType::Q3K.block().bytes;
 pub const ELEMENTS: usize = DType::Q3K.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Q3K, group: 16, minimums: false, codes: (-4, 3), halves: &[108] };
+    Format { dtype: DType::Q3K, group: 16, minimums: false, codes: (-4, 3), scales: &[Scale::F16(108)] };
 
 /// Codes −4 to 3, with scales of 16 groups.
 #[inline]

@@ -7,7 +7,7 @@
 //!
 //! `weight = d · (nibble − 8)`
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::symmetric_codes;
 use crate::DType;
 
@@ -17,7 +17,7 @@ pub const BYTES: usize = DType::Q4_0.block().bytes;
 pub const ELEMENTS: usize = DType::Q4_0.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Q4_0, group: 32, minimums: false, codes: (-8, 7), halves: &[0] };
+    Format { dtype: DType::Q4_0, group: 32, minimums: false, codes: (-8, 7), scales: &[Scale::F16(0)] };
 
 /// Codes −8 to 7, and one scale.
 #[inline]

@@ -8,7 +8,7 @@
 //!
 //! `weight = d · nibble + m`; the minimum that is subtracted is `−m`.
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::affine_codes;
 use crate::DType;
 
@@ -17,8 +17,13 @@ pub const BYTES: usize = DType::Q4_1.block().bytes;
 /// Weights of a block.
 pub const ELEMENTS: usize = DType::Q4_1.block().elements;
 /// The format in numbers.
-pub const FORMAT: Format =
-    Format { dtype: DType::Q4_1, group: 32, minimums: true, codes: (0, 15), halves: &[0, 2] };
+pub const FORMAT: Format = Format {
+    dtype: DType::Q4_1,
+    group: 32,
+    minimums: true,
+    codes: (0, 15),
+    scales: &[Scale::F16(0), Scale::F16(2)],
+};
 
 /// Codes 0 to 15, one scale and one minimum.
 #[inline]

@@ -9,7 +9,7 @@
 //!
 //! `weight = (d · s) · nibble − dmin · m`
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::{Affine, affine_groups};
 use super::rounding::square_sum;
 use super::search::Steps;
@@ -20,8 +20,13 @@ pub const BYTES: usize = DType::Q4K.block().bytes;
 /// Weights of a block.
 pub const ELEMENTS: usize = DType::Q4K.block().elements;
 /// The format in numbers.
-pub const FORMAT: Format =
-    Format { dtype: DType::Q4K, group: 32, minimums: true, codes: (0, 15), halves: &[0, 2] };
+pub const FORMAT: Format = Format {
+    dtype: DType::Q4K,
+    group: 32,
+    minimums: true,
+    codes: (0, 15),
+    scales: &[Scale::F16(0), Scale::F16(2)],
+};
 
 /// Codes 0 to 15, with scales and minimums of 8 groups.
 #[inline]

@@ -8,7 +8,7 @@
 //!
 //! `weight = d · (nibble + 16 · bit − 16)`
 
-use super::block::{Format, Groups, Importance, field, half_at, pack_nibbles, unpack_nibbles};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, pack_nibbles, unpack_nibbles};
 use super::quantize::symmetric_codes;
 use crate::DType;
 
@@ -18,7 +18,7 @@ pub const BYTES: usize = DType::Q5_0.block().bytes;
 pub const ELEMENTS: usize = DType::Q5_0.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Q5_0, group: 32, minimums: false, codes: (-16, 15), halves: &[0] };
+    Format { dtype: DType::Q5_0, group: 32, minimums: false, codes: (-16, 15), scales: &[Scale::F16(0)] };
 
 /// Codes −16 to 15, and one scale.
 #[inline]

@@ -9,7 +9,7 @@
 //!
 //! `weight = d · (nibble + 16 · bit) + m`; the minimum that is subtracted is `−m`.
 
-use super::block::{Format, Groups, Importance, field, half_at};
+use super::block::{Format, Groups, Importance, Scale, field, half_at};
 use super::q5_0::{pack_codes, unpack_codes};
 use super::quantize::affine_codes;
 use crate::DType;
@@ -19,8 +19,13 @@ pub const BYTES: usize = DType::Q5_1.block().bytes;
 /// Weights of a block.
 pub const ELEMENTS: usize = DType::Q5_1.block().elements;
 /// The format in numbers.
-pub const FORMAT: Format =
-    Format { dtype: DType::Q5_1, group: 32, minimums: true, codes: (0, 31), halves: &[0, 2] };
+pub const FORMAT: Format = Format {
+    dtype: DType::Q5_1,
+    group: 32,
+    minimums: true,
+    codes: (0, 31),
+    scales: &[Scale::F16(0), Scale::F16(2)],
+};
 
 /// Codes 0 to 31, one scale and one minimum.
 #[inline]

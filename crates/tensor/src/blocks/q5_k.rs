@@ -10,7 +10,7 @@
 //!
 //! `weight = (d · s) · (nibble + 16 · bit) − dmin · m`
 
-use super::block::{Format, Groups, Importance, field, pack_nibbles};
+use super::block::{Format, Groups, Importance, Scale, field, pack_nibbles};
 use super::q4_k::{quantize_codes, unpack_codes, unpack_factors};
 use super::search::Steps;
 use crate::DType;
@@ -22,8 +22,13 @@ pub const BYTES: usize = DType::Q5K.block().bytes;
 /// Weights of a block.
 pub const ELEMENTS: usize = DType::Q5K.block().elements;
 /// The format in numbers.
-pub const FORMAT: Format =
-    Format { dtype: DType::Q5K, group: 32, minimums: true, codes: (0, 31), halves: &[0, 2] };
+pub const FORMAT: Format = Format {
+    dtype: DType::Q5K,
+    group: 32,
+    minimums: true,
+    codes: (0, 31),
+    scales: &[Scale::F16(0), Scale::F16(2)],
+};
 
 /// Codes 0 to 31, with scales and minimums of 8 groups.
 #[inline]

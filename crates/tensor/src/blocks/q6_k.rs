@@ -10,7 +10,7 @@
 //! `weight = (d · scale) · (nibble + 16 · upper − 32)`
 
 use super::block::{
-    Format, Groups, Importance, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
+    Format, Groups, Importance, Scale, field, half_at, pack_nibbles, pack_pairs, put_half, unpack_nibbles,
     unpack_pairs,
 };
 use super::quantize::{extreme_multiples, recode};
@@ -24,7 +24,7 @@ pub const BYTES: usize = DType::Q6K.block().bytes;
 pub const ELEMENTS: usize = DType::Q6K.block().elements;
 /// The format in numbers.
 pub const FORMAT: Format =
-    Format { dtype: DType::Q6K, group: 16, minimums: false, codes: (-32, 31), halves: &[208] };
+    Format { dtype: DType::Q6K, group: 16, minimums: false, codes: (-32, 31), scales: &[Scale::F16(208)] };
 
 /// Codes −32 to 31, with scales of 16 groups.
 #[inline]

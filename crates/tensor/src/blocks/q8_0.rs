@@ -7,7 +7,7 @@
 //!
 //! `weight = d · code`
 
-use super::block::{Format, Groups, Importance, field, half_at, put_half};
+use super::block::{Format, Groups, Importance, Scale, field, half_at, put_half};
 use super::rounding::{extreme, inverse};
 use crate::DType;
 
@@ -17,7 +17,7 @@ pub const BYTES: usize = DType::Q8_0.block().bytes;
 pub const ELEMENTS: usize = DType::Q8_0.block().elements;
 /// The format in numbers. Quantizers do not use the code −128, but files may.
 pub const FORMAT: Format =
-    Format { dtype: DType::Q8_0, group: 32, minimums: false, codes: (-128, 127), halves: &[0] };
+    Format { dtype: DType::Q8_0, group: 32, minimums: false, codes: (-128, 127), scales: &[Scale::F16(0)] };
 
 /// Codes −128 to 127, and one scale.
 #[inline]

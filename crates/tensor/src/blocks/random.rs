@@ -1,12 +1,12 @@
 //! Random blocks for tests and benches: every code and every group scale occurs, and weights stay small.
 
-use super::block::{Format, put_half};
-use super::{format, unpack};
+use super::block::Format;
+use super::{dequantize, format, unpack};
 use crate::DType;
 
 /// `count` random blocks, the same for the same arguments. For tests and benches.
 ///
-/// All packed integers are uniformly random. The f16 scales, some of them negative, are such that a block's products
+/// All packed integers are uniformly random. Scales, some of them negative, are such that a block's products
 /// `scale · code` and its minimums reach between 0.25 and 0.75 in magnitude.
 ///
 /// # Panics
@@ -16,12 +16,12 @@ pub fn random_blocks(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut bytes: Vec<u8> = (0..count * dtype.block().bytes).map(|_| random(&mut state) as u8).collect();
     for block in bytes.chunks_exact_mut(dtype.block().bytes) {
-        format.halves.iter().for_each(|&offset| _ = put_half(block, offset, 1.0));
+        format.scales.iter().for_each(|scale| scale.put(block, 1.0));
         let largest = largest_term(format, block);
-        for &offset in format.halves {
+        for scale in format.scales {
             let sign = if random(&mut state).is_multiple_of(8) { -1.0 } else { 1.0 };
             let reach = 0.25 + random(&mut state) as f32 / u32::MAX as f32 / 2.0;
-            put_half(block, offset, sign * reach / largest);
+            scale.put(block, sign * reach / largest);
         }
     }
     bytes
@@ -30,6 +30,11 @@ pub fn random_blocks(dtype: DType, count: usize, seed: u64) -> Vec<u8> {
 /// The largest magnitude among products and minimums, at least 1.
 fn largest_term(format: Format, block: &[u8]) -> f32 {
     let elements = format.dtype.block().elements;
+    if !format.has_integers() {
+        let mut weights = vec![0.0; elements];
+        dequantize(format.dtype, block, &mut weights);
+        return weights.iter().fold(1.0, |largest: f32, weight| largest.max(weight.abs()));
+    }
     let groups = elements / format.group;
     let (mut codes, mut scales, mut minimums) = (vec![0; elements], vec![0.0; groups], vec![0.0; groups]);
     unpack(format.dtype, block, &mut codes, &mut scales, &mut minimums);

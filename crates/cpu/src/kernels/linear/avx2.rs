@@ -5,15 +5,12 @@
 
 use std::arch::x86_64::*;
 
-use super::avx512::levels;
 use super::simd::{Floats, Isa, Quantized, operations, scale_of};
 
 pub(super) struct Avx2;
 
 type Pair = (__m256i, __m256i);
 
-/// The levels of `iq4_nl` plus 128, once per 128 bits.
-static LEVELS: [[u8; 16]; 2] = [levels(); 2];
 /// For each of 32 bytes the byte that holds its bit among four.
 static BYTE_OF_BIT: [[u8; 8]; 4] = [[0; 8], [1; 8], [2; 8], [3; 8]];
 /// For each of 32 bytes its bit in that byte.
@@ -53,8 +50,9 @@ impl Isa for Avx2 {
             });
             (_mm256_or_si256(nibbles.0, upper.0), _mm256_or_si256(nibbles.1, upper.1))
         };
-        fn levels(nibbles: Pair) -> Pair = both(nibbles, |nibbles| {
-            _mm256_shuffle_epi8(_mm256_loadu_si256(LEVELS.as_ptr().cast()), nibbles)
+        fn lookup(nibbles: Pair, table: &'static [u8; 16]) -> Pair = both(nibbles, |nibbles| {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, nibbles)
         });
 
         fn zero_ints() -> Pair = (_mm256_setzero_si256(), _mm256_setzero_si256());
@@ -76,6 +74,40 @@ impl Isa for Avx2 {
             let bytes = _mm_loadu_si128(from.cast());
             let ints = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
             Self::to_floats(ints)
+        };
+        fn exponents(from: *const u8) -> Floats<Self> = {
+            // The two smallest are subnormal: bits that are shifted. From 2 on, the exponent counts up.
+            let bytes = _mm_loadu_si128(from.cast());
+            let exponents = (_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes)));
+            let powers = both(exponents, |exponents| {
+                let two = _mm256_set1_epi32(2);
+                let small = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), _mm256_min_epi32(exponents, two));
+                let rest = _mm256_sub_epi32(_mm256_max_epi32(exponents, two), two);
+                _mm256_add_epi32(small, _mm256_slli_epi32::<23>(rest))
+            });
+            (_mm256_castsi256_ps(powers.0), _mm256_castsi256_ps(powers.1))
+        };
+        fn float8(from: *const u8) -> Floats<Self> = {
+            // The exponent of an f16 has one bit more, and a bias that is larger by 8.
+            let codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.cast()));
+            let sign = _mm256_slli_epi16::<8>(_mm256_and_si256(codes, _mm256_set1_epi16(0x80)));
+            let rest = _mm256_slli_epi16::<7>(_mm256_and_si256(codes, _mm256_set1_epi16(0x7f)));
+            let halves = _mm256_or_si256(sign, rest);
+            (_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)))
+        };
+        fn table_pair(table: *const u8, from: *const u8) -> (Floats<Self>, Floats<Self>) = {
+            let table = (_mm256_loadu_ps(table.cast()), _mm256_loadu_ps(table.add(32).cast()));
+            let bytes = _mm_loadu_si128(from.cast());
+            let low = (_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128::<8>(bytes)));
+            let high = both(low, |low| _mm256_srli_epi32::<4>(low));
+            let look = |index: __m256i| {
+                // Of an index, the lower 3 bits choose in each half of the table; the sign bit between the halves.
+                let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+                let (first, second) =
+                    (_mm256_permutevar8x32_ps(table.0, index), _mm256_permutevar8x32_ps(table.1, index));
+                _mm256_blendv_ps(first, second, upper)
+            };
+            ((look(low.0), look(low.1)), (look(high.0), look(high.1)))
         };
         fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>) = {
             // A bf16 is the upper half of an f32.

@@ -6,19 +6,6 @@ use super::simd::{Isa, Quantized, operations, scale_of};
 
 pub(super) struct Avx512;
 
-/// The levels of `iq4_nl` plus 128, once per 128 bits.
-static LEVELS: [[u8; 16]; 4] = [levels(); 4];
-
-pub(super) const fn levels() -> [u8; 16] {
-    let mut levels = [0; 16];
-    let mut nibble = 0;
-    while nibble < 16 {
-        levels[nibble] = tensor::blocks::iq4_nl::LEVELS[nibble] as u8 ^ 128;
-        nibble += 1;
-    }
-    levels
-}
-
 impl Isa for Avx512 {
     // 12 integer and 12 float sums leave 8 of the 32 registers.
     const TILE: usize = 12;
@@ -48,8 +35,8 @@ impl Isa for Avx512 {
             };
             _mm512_or_si512(nibbles, _mm512_and_si512(pairs, _mm512_set1_epi8(0x30)))
         };
-        fn levels(nibbles: __m512i) -> __m512i =
-            _mm512_shuffle_epi8(_mm512_loadu_si512(LEVELS.as_ptr().cast()), nibbles);
+        fn lookup(nibbles: __m512i, table: &'static [u8; 16]) -> __m512i =
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), nibbles);
 
         fn zero_ints() -> __m512i = _mm512_setzero_si512();
         fn splat_int(from: *const u8) -> __m512i = _mm512_set1_epi32(from.cast::<i32>().read_unaligned());
@@ -61,6 +48,27 @@ impl Isa for Avx512 {
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
         fn signed(from: *const u8) -> __m512 =
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
+        fn exponents(from: *const u8) -> __m512 = {
+            // The two smallest are subnormal: bits that are shifted. From 2 on, the exponent counts up.
+            let exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            let two = _mm512_set1_epi32(2);
+            let small = _mm512_sllv_epi32(_mm512_set1_epi32(1 << 21), _mm512_min_epi32(exponents, two));
+            let rest = _mm512_sub_epi32(_mm512_max_epi32(exponents, two), two);
+            _mm512_castsi512_ps(_mm512_add_epi32(small, _mm512_slli_epi32::<23>(rest)))
+        };
+        fn float8(from: *const u8) -> __m512 = {
+            // The exponent of an f16 has one bit more, and a bias that is larger by 8.
+            let codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.cast()));
+            let sign = _mm256_slli_epi16::<8>(_mm256_and_si256(codes, _mm256_set1_epi16(0x80)));
+            let rest = _mm256_slli_epi16::<7>(_mm256_and_si256(codes, _mm256_set1_epi16(0x7f)));
+            _mm512_cvtph_ps(_mm256_or_si256(sign, rest))
+        };
+        fn table_pair(table: *const u8, from: *const u8) -> (__m512, __m512) = {
+            let (table, bytes) = (_mm512_loadu_ps(table.cast()), _mm_loadu_si128(from.cast()));
+            let low = _mm512_cvtepu8_epi32(bytes);
+            // Of an index, the lower 4 bits count.
+            (_mm512_permutexvar_ps(low, table), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(low), table))
+        };
         fn pairs(from: *const u8) -> (__m512, __m512) = {
             // A bf16 is the upper half of an f32.
             let pairs = _mm512_loadu_si512(from.cast());

@@ -1,11 +1,12 @@
 //! Packing: rows as files store them into the panels of [`super::panel`]. Codes and factors keep their bits.
 
 use tensor::DType;
-use tensor::blocks::{iq4_xs, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
+use tensor::blocks::{self, fp4, iq4_xs, nf4, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
 
 use super::panel::{
-    Blocks, EightBits, FiveBits, Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles,
-    Pairs, Plain, ROWS, SixBits,
+    Blocks, EightBitFloats, EightBits, EighthMultiples, Exponents, FiveBits, FloatCodes, FloatMultiples,
+    Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles, Pairs, Plain, ROWS, Scaled,
+    SinglesAndZeros, SixBits, Table, TableFloats,
 };
 
 /// Fills a panel, which is zeroed, from up to 16 rows of `columns` weights each.
@@ -19,6 +20,8 @@ struct Unpacked {
     codes: [u8; 256],
     /// The f16 scale and minimum.
     halves: [[u8; 2]; 2],
+    /// The f32 scale.
+    single: f32,
     scales: [u8; 16],
     minimums: [u8; 16],
 }
@@ -34,8 +37,13 @@ where
     F: Put<Unpacked> + super::panel::Factors,
 {
     fn pack(dtype: DType, rows: &[&[u8]], panel: &mut [u8]) {
-        let mut unpacked =
-            Unpacked { codes: [0; 256], halves: [[0; 2]; 2], scales: [0; 16], minimums: [0; 16] };
+        let mut unpacked = Unpacked {
+            codes: [0; 256],
+            halves: [[0; 2]; 2],
+            single: 0.0,
+            scales: [0; 16],
+            minimums: [0; 16],
+        };
         let bytes = F::BYTES + F::COLUMNS / 32 * C::BYTES;
         let file_block = dtype.block().bytes;
         for (index, block) in panel.chunks_exact_mut(bytes).enumerate() {
@@ -114,7 +122,27 @@ fn unpack(dtype: DType, block: &[u8], to: &mut Unpacked) {
             put_nibbles(field(block, 3), &mut to.codes);
             to.minimums[0] = block[2];
         }
-        other => unreachable!("{other} is no block format"),
+        DType::Mxfp4 => {
+            put_nibbles(field(block, 1), &mut to.codes);
+            to.scales[0] = block[0];
+        }
+        DType::Nvfp4 => {
+            put_nibbles(field(block, 8), &mut to.codes);
+            put_nibbles(field(block, 24), &mut to.codes[32..]);
+            to.single = f32::from_le_bytes(*field(block, 0));
+            to.scales[..4].copy_from_slice(&block[4..8]);
+        }
+        DType::Gptq8 => {
+            to.codes[..32].copy_from_slice(&block[5..]);
+            to.single = f32::from_le_bytes(*field(block, 0));
+            to.minimums[0] = block[4];
+        }
+        grid => {
+            let block =
+                blocks::eighths(grid, block).expect("all other layouts are of plain numbers or floats");
+            to.codes = block.codes.map(|code| code as u8);
+            (to.halves[0], to.scales) = (block.d, block.multiples);
+        }
     }
 }
 
@@ -134,9 +162,12 @@ impl<const ZERO_POINT: i32> Put<[u8; 32]> for Nibbles<ZERO_POINT> {
     }
 }
 
-impl Put<[u8; 32]> for Levels {
+impl<T: Table> Put<[u8; 32]> for Levels<T> {
     fn put(codes: &[u8; 32], row: usize, to: &mut [u8]) {
-        put_nibbles(codes, row, to);
+        match T::NIBBLES {
+            Some(nibbles) => put_nibbles(&codes.map(|level| nibbles[usize::from(level)]), row, to),
+            None => put_nibbles(codes, row, to),
+        }
     }
 }
 
@@ -186,6 +217,33 @@ impl Put<Unpacked> for HalvesAndZeros {
     }
 }
 
+impl Put<Unpacked> for SinglesAndZeros {
+    fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
+        to[4 * row..][..4].copy_from_slice(&block.single.to_le_bytes());
+        to[4 * ROWS + row] = block.minimums[0];
+    }
+}
+
+impl Put<Unpacked> for FloatMultiples {
+    fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
+        to[4 * row..][..4].copy_from_slice(&(256.0 * block.single).to_le_bytes());
+        put_multiples(&block.scales[..4], row, &mut to[4 * ROWS..]);
+    }
+}
+
+impl Put<Unpacked> for EighthMultiples {
+    fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
+        to[2 * row..][..2].copy_from_slice(&block.halves[0]);
+        put_multiples(&block.scales, row, &mut to[2 * ROWS..]);
+    }
+}
+
+impl Put<Unpacked> for Exponents {
+    fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
+        to[row] = block.scales[0];
+    }
+}
+
 impl<const GROUPS: usize> Put<Unpacked> for Multiples<GROUPS> {
     fn put(block: &Unpacked, row: usize, to: &mut [u8]) {
         to[2 * row..][..2].copy_from_slice(&block.halves[0]);
@@ -205,6 +263,39 @@ impl<const GROUPS: usize> Put<Unpacked> for MultiplesAndMinimums<GROUPS> {
 fn put_multiples(multiples: &[u8], row: usize, to: &mut [u8]) {
     for (to, multiple) in to.chunks_exact_mut(ROWS).zip(multiples) {
         to[row] = *multiple;
+    }
+}
+
+impl<C: FloatCodes + PutFloats> Pack for Scaled<C> {
+    fn pack(dtype: DType, rows: &[&[u8]], panel: &mut [u8]) {
+        let (head, blocks) = panel.split_at_mut(C::HEAD);
+        C::put_head(dtype, head);
+        let file_block = dtype.block().bytes;
+        for (index, block) in blocks.chunks_exact_mut(Scaled::<C>::BLOCK).enumerate() {
+            let (scales, codes) = block.split_at_mut(4 * ROWS);
+            for (row, source) in rows.iter().enumerate() {
+                let (scale, source) = source[index * file_block..][..file_block].split_at(4);
+                let scale = f32::from_le_bytes(scale.try_into().expect("4 bytes"));
+                scales[4 * row..][..4].copy_from_slice(&(C::FACTOR * scale).to_le_bytes());
+                codes.iter_mut().skip(row).step_by(ROWS).zip(source).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}
+
+/// What a panel of float codes starts with.
+pub(super) trait PutFloats {
+    fn put_head(dtype: DType, head: &mut [u8]);
+}
+
+impl PutFloats for EightBitFloats {
+    fn put_head(_: DType, _: &mut [u8]) {}
+}
+
+impl PutFloats for TableFloats {
+    fn put_head(dtype: DType, head: &mut [u8]) {
+        let levels = if dtype == DType::Nf4 { nf4::LEVELS } else { fp4::LEVELS };
+        head.copy_from_slice(bytemuck::cast_slice(&levels));
     }
 }
 

@@ -235,18 +235,101 @@ impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
     }
 }
 
-/// Nibbles that stand for the levels of `iq4_nl`.
-pub(super) struct Levels;
+/// What nibbles stand for: 16 whole levels.
+pub(super) trait Table {
+    /// The levels.
+    const LEVELS: [i8; 16];
+    /// The magnitude of the lowest level, or more.
+    const ZERO_POINT: i32;
+    /// The nibble of each level, by its bits, if the codes of files are levels and not nibbles.
+    const NIBBLES: Option<&'static [u8; 256]> = None;
+    /// The levels plus the zero point.
+    const CODES: [u8; 16] = {
+        let (mut codes, mut nibble) = ([0; 16], 0);
+        while nibble < 16 {
+            codes[nibble] = (Self::LEVELS[nibble] as i32 + Self::ZERO_POINT) as u8;
+            nibble += 1;
+        }
+        codes
+    };
+}
 
-impl Codes for Levels {
+/// The levels of `iq4_nl`.
+pub(super) struct UnevenLevels;
+
+impl Table for UnevenLevels {
+    const LEVELS: [i8; 16] = tensor::blocks::iq4_nl::LEVELS;
     const ZERO_POINT: i32 = 128;
-    const SMALL: bool = false;
+}
+
+/// Floats of 4 bits, doubled.
+pub(super) struct FourBitFloats;
+
+impl Table for FourBitFloats {
+    const LEVELS: [i8; 16] = tensor::blocks::mxfp4::LEVELS;
+    const ZERO_POINT: i32 = 12;
+}
+
+/// The levels of `iq1`, `iq2` and `tq`, which are few.
+pub(super) struct CoarseLevels;
+
+impl Table for CoarseLevels {
+    const LEVELS: [i8; 16] = [-43, -25, -9, -8, -7, -1, 0, 1, 2, 7, 8, 9, 25, 43, 0, 0];
+    const ZERO_POINT: i32 = 43;
+    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
+}
+
+/// The levels of `iq3_xxs`.
+pub(super) struct ThreeBitLevels;
+
+impl Table for ThreeBitLevels {
+    const LEVELS: [i8; 16] = signed(tensor::blocks::iq3_xxs::LEVELS);
+    const ZERO_POINT: i32 = 62;
+    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
+}
+
+/// The levels of `iq3_s`.
+pub(super) struct OddLevels;
+
+impl Table for OddLevels {
+    const LEVELS: [i8; 16] = signed(tensor::blocks::iq3_s::LEVELS);
+    const ZERO_POINT: i32 = 15;
+    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
+}
+
+/// The nibble of each level, by its bits.
+const fn nibbles_of(levels: [i8; 16]) -> [u8; 256] {
+    let (mut nibbles, mut at) = ([0; 256], 16);
+    while at > 0 {
+        at -= 1;
+        nibbles[levels[at] as u8 as usize] = at as u8;
+    }
+    nibbles
+}
+
+/// Levels, and then their negatives.
+const fn signed(levels: [i8; 8]) -> [i8; 16] {
+    let (mut both, mut at) = ([0; 16], 0);
+    while at < 8 {
+        (both[at], both[8 + at]) = (levels[at], -levels[at]);
+        at += 1;
+    }
+    both
+}
+
+/// Nibbles that stand for the levels of a table. 256 bytes.
+pub(super) struct Levels<T>(PhantomData<T>);
+
+impl<T: Table> Codes for Levels<T> {
+    const ZERO_POINT: i32 = T::ZERO_POINT;
+    // Levels are at most as far above zero as the lowest is below it.
+    const SMALL: bool = T::ZERO_POINT < 64;
     const BYTES: usize = 256;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
         // SAFETY: passed on to the caller.
-        unsafe { I::levels(nibbles::<I, STEP>(codes)) }
+        unsafe { I::lookup(nibbles::<I, STEP>(codes), const { &T::CODES }) }
     }
 }
 
@@ -346,6 +429,103 @@ impl Factors for HalvesAndZeros {
     #[inline(always)]
     unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
         block
+    }
+}
+
+/// A power of two per 32 columns: the byte of its exponent.
+pub(super) struct Exponents;
+
+impl Factors for Exponents {
+    const COLUMNS: usize = 32;
+    const GROUPS: usize = 1;
+    const MINIMUMS: bool = false;
+    const BYTES: usize = ROWS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::exponents(factors), I::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
+        block
+    }
+}
+
+/// An f32 scale per 32 columns, and a u8 multiple of it that is subtracted: the zero point.
+pub(super) struct SinglesAndZeros;
+
+impl Factors for SinglesAndZeros {
+    const COLUMNS: usize = 32;
+    const GROUPS: usize = 1;
+    const MINIMUMS: bool = true;
+    const BYTES: usize = 5 * ROWS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let scale = I::floats(factors);
+            (scale, I::lanes().sub(I::zero(), I::mul(scale, I::unsigned(factors.add(4 * ROWS)))))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
+        block
+    }
+}
+
+/// An f32 scale per 64 columns, times 256, then for each group of 16 an e4m3 multiple of it.
+pub(super) struct FloatMultiples;
+
+impl Factors for FloatMultiples {
+    const COLUMNS: usize = 64;
+    const GROUPS: usize = 2;
+    const MINIMUMS: bool = false;
+    const BYTES: usize = 8 * ROWS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::floats(factors), I::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        block: (Floats<I>, Floats<I>),
+        group: usize,
+    ) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::mul(block.0, I::float8(factors.add(ROWS * (4 + group)))), block.1) }
+    }
+}
+
+/// An f16 scale per 256 columns, then for each group of 16 a u8 multiple of its eighth.
+pub(super) struct EighthMultiples;
+
+impl Factors for EighthMultiples {
+    const COLUMNS: usize = 256;
+    const GROUPS: usize = 2;
+    const MINIMUMS: bool = false;
+    const BYTES: usize = 18 * ROWS;
+
+    #[inline(always)]
+    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::mul(I::halves(factors), I::lanes().splat(0.125)), I::zero()) }
+    }
+
+    #[inline(always)]
+    unsafe fn group<I: Isa>(
+        factors: *const u8,
+        block: (Floats<I>, Floats<I>),
+        group: usize,
+    ) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::mul(block.0, I::unsigned(factors.add(ROWS * (2 + group)))), block.1) }
     }
 }
 
@@ -484,6 +664,98 @@ impl Layout for Pairs {
     }
 }
 
+/// Codes that stand for floats, which multiply f32 inputs, with an f32 scale per 64 columns. A panel starts with what all its
+/// codes share.
+pub(super) struct Scaled<C>(PhantomData<C>);
+
+/// How float codes are stored.
+pub(super) trait FloatCodes {
+    /// Bytes at the start of a panel.
+    const HEAD: usize;
+    /// The bytes of two columns.
+    const PAIR: usize;
+    /// What scales are multiplied with when they are packed.
+    const FACTOR: f32;
+    /// The numbers of two columns.
+    unsafe fn pair<I: Isa>(head: *const u8, codes: *const u8) -> (Floats<I>, Floats<I>);
+}
+
+impl<C: FloatCodes> Scaled<C> {
+    /// Bytes of 64 columns: scales, then codes.
+    pub(super) const BLOCK: usize = 4 * ROWS + 32 * C::PAIR;
+}
+
+impl<C: FloatCodes> Layout for Scaled<C> {
+    const FORM: Form = Form::F32;
+
+    fn panel_bytes(columns: usize) -> usize {
+        C::HEAD + columns / 64 * Self::BLOCK
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<I: Isa, const T: usize>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+    ) -> [Floats<I>; T] {
+        // SAFETY: the panel holds its head and whole blocks, the tile T numbers per column.
+        unsafe {
+            let mut sums = [I::zero(); T];
+            for block in 0..columns / 64 {
+                let scales = panel.add(C::HEAD + block * Self::BLOCK);
+                let mut dots = [I::zero(); T];
+                for pair in 0..32 {
+                    let (first, second) = C::pair::<I>(panel, scales.add(4 * ROWS + pair * C::PAIR));
+                    let x = x.add(4 * T * (64 * block + 2 * pair));
+                    for (t, dot) in dots.iter_mut().enumerate() {
+                        *dot = I::mul_add(first, I::splat(x.add(4 * t)), *dot);
+                        *dot = I::mul_add(second, I::splat(x.add(4 * (T + t))), *dot);
+                    }
+                }
+                let scale = I::floats(scales);
+                for (sum, dot) in sums.iter_mut().zip(dots) {
+                    *sum = I::mul_add(dot, scale, *sum);
+                }
+            }
+            sums
+        }
+    }
+
+    unsafe fn widen<I: Isa>(_: *const u8, _: usize, _: *mut u8) {
+        unreachable!("inputs of float codes are f32 in any case")
+    }
+}
+
+/// e4m3, a byte each.
+pub(super) struct EightBitFloats;
+
+impl FloatCodes for EightBitFloats {
+    const HEAD: usize = 0;
+    const PAIR: usize = 2 * ROWS;
+    const FACTOR: f32 = 256.0;
+
+    #[inline(always)]
+    unsafe fn pair<I: Isa>(_: *const u8, codes: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { (I::float8(codes), I::float8(codes.add(ROWS))) }
+    }
+}
+
+/// Nibbles that stand for 16 f32, with which the panel starts: those of the first of two columns are low.
+pub(super) struct TableFloats;
+
+impl FloatCodes for TableFloats {
+    const HEAD: usize = 64;
+    const PAIR: usize = ROWS;
+    const FACTOR: f32 = 1.0;
+
+    #[inline(always)]
+    unsafe fn pair<I: Isa>(head: *const u8, codes: *const u8) -> (Floats<I>, Floats<I>) {
+        // SAFETY: passed on to the caller.
+        unsafe { I::table_pair(head, codes) }
+    }
+}
+
 /// Calls `$body` with `$L` as the layout of a dtype's panels; `$none` when there is none.
 macro_rules! with_layout {
     ($dtype:expr, $L:ident => $body:expr, else $none:expr) => {{
@@ -505,9 +777,23 @@ macro_rules! with_layout {
             ::tensor::DType::Q4K => with!(Blocks<Nibbles<0>, MultiplesAndMinimums<1>>),
             ::tensor::DType::Q5K => with!(Blocks<FiveBits<0>, MultiplesAndMinimums<1>>),
             ::tensor::DType::Q6K => with!(Blocks<SixBits<32>, Multiples<2>>),
-            ::tensor::DType::Iq4Nl => with!(Blocks<Levels, Halves<false>>),
-            ::tensor::DType::Iq4Xs => with!(Blocks<Levels, Multiples<1>>),
+            ::tensor::DType::Iq4Nl => with!(Blocks<Levels<UnevenLevels>, Halves<false>>),
+            ::tensor::DType::Iq4Xs => with!(Blocks<Levels<UnevenLevels>, Multiples<1>>),
             ::tensor::DType::Gptq => with!(Blocks<Nibbles<0>, HalvesAndZeros>),
+            ::tensor::DType::Mxfp4 => with!(Blocks<Levels<FourBitFloats>, Exponents>),
+            ::tensor::DType::Nvfp4 => with!(Blocks<Levels<FourBitFloats>, FloatMultiples>),
+            ::tensor::DType::Gptq8 => with!(Blocks<EightBits<0>, SinglesAndZeros>),
+            ::tensor::DType::Fp8 => with!(Scaled<EightBitFloats>),
+            ::tensor::DType::Nf4 | ::tensor::DType::Fp4 => with!(Scaled<TableFloats>),
+            ::tensor::DType::Iq1S
+            | ::tensor::DType::Iq1M
+            | ::tensor::DType::Iq2Xxs
+            | ::tensor::DType::Iq2Xs
+            | ::tensor::DType::Iq2S
+            | ::tensor::DType::Tq1_0
+            | ::tensor::DType::Tq2_0 => with!(Blocks<Levels<CoarseLevels>, EighthMultiples>),
+            ::tensor::DType::Iq3Xxs => with!(Blocks<Levels<ThreeBitLevels>, EighthMultiples>),
+            ::tensor::DType::Iq3S => with!(Blocks<Levels<OddLevels>, EighthMultiples>),
             ::tensor::DType::F32 => with!(Plain<4>),
             ::tensor::DType::F16 => with!(Plain<2>),
             ::tensor::DType::BF16 => with!(Pairs),

@@ -1,13 +1,11 @@
 //! Panels in plain Rust, for any machine; compilers turn the loops over 16 rows into whatever registers it has.
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::simd::{Floats, Isa, Quantized, scale_of};
 use crate::vec::Simd;
 
 pub(super) struct Portable;
-
-const LEVELS: [i8; 16] = tensor::blocks::iq4_nl::LEVELS;
 
 #[inline(always)]
 unsafe fn read<T: Copy>(from: *const u8) -> T {
@@ -84,8 +82,8 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    unsafe fn levels(nibbles: [u8; 64]) -> [u8; 64] {
-        each(&nibbles, |nibble| LEVELS[usize::from(nibble & 15)] as u8 ^ 128)
+    unsafe fn lookup(nibbles: [u8; 64], table: &'static [u8; 16]) -> [u8; 64] {
+        each(&nibbles, |nibble| table[usize::from(nibble & 15)])
     }
 
     #[inline(always)]
@@ -127,6 +125,31 @@ impl Isa for Portable {
     unsafe fn signed(from: *const u8) -> Floats<Self> {
         // SAFETY: passed on to the caller.
         lanes(each(&unsafe { read::<[i8; 16]>(from) }, f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn exponents(from: *const u8) -> Floats<Self> {
+        // The two smallest are subnormal: bits that are shifted. From 2 on, the exponent counts up.
+        let power = |e: u8| f32::from_bits((1 << 21 << e.min(2)) + (u32::from(e.max(2) - 2) << 23));
+        // SAFETY: passed on to the caller.
+        lanes(each(&unsafe { read::<[u8; 16]>(from) }, power))
+    }
+
+    #[inline(always)]
+    unsafe fn float8(from: *const u8) -> Floats<Self> {
+        // The exponent of an f16 has one bit more, and a bias that is larger by 8.
+        let half =
+            |code: u8| f16::from_bits(u16::from(code & 0x80) << 8 | u16::from(code & 0x7f) << 7).to_f32();
+        // SAFETY: passed on to the caller.
+        lanes(each(&unsafe { read::<[u8; 16]>(from) }, half))
+    }
+
+    #[inline(always)]
+    unsafe fn table_pair(table: *const u8, from: *const u8) -> (Floats<Self>, Floats<Self>) {
+        // SAFETY: passed on to the caller.
+        let (table, bytes) = unsafe { (read::<[f32; 16]>(table), read::<[u8; 16]>(from)) };
+        let look = |shift: u32| lanes(each(&bytes, |byte: u8| table[usize::from(byte >> shift & 15)]));
+        (look(0), look(4))
     }
 
     #[inline(always)]

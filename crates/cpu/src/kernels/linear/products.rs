@@ -116,7 +116,7 @@ fn with_panels(
     (expert, panel): (usize, usize),
     body: impl FnOnce(&[Panel]),
 ) {
-    let is_widened = |matrix: &PackedMatrix| exact && matrix.dtype().is_block();
+    let is_widened = |matrix: &PackedMatrix| exact && matrix.form(false) != Form::F32;
     let lengths = matrices.iter().map(|matrix| if is_widened(matrix) { ROWS * matrix.columns() } else { 0 });
     with_scratch(lengths.sum(), |mut wide| {
         let mut panels = [Panel { dtype: DType::F32, columns: 0, bytes: &[] }; 2];

@@ -53,8 +53,8 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn with_fifth_bits(nibbles: Self::Bytes, bits: *const u8) -> Self::Bytes;
     /// Adds 16 times the two bits `2 · FIELD` and `2 · FIELD + 1` of each byte.
     unsafe fn with_upper_bits<const FIELD: usize>(nibbles: Self::Bytes, pairs: Self::Bytes) -> Self::Bytes;
-    /// 128 plus the level of `iq4_nl` that each nibble stands for.
-    unsafe fn levels(nibbles: Self::Bytes) -> Self::Bytes;
+    /// The byte of a table that each nibble stands for.
+    unsafe fn lookup(nibbles: Self::Bytes, table: &'static [u8; 16]) -> Self::Bytes;
 
     /// Zeros.
     unsafe fn zero_ints() -> Self::Ints;
@@ -70,6 +70,12 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn unsigned(from: *const u8) -> Floats<Self>;
     /// 16 i8.
     unsafe fn signed(from: *const u8) -> Floats<Self>;
+    /// 16 powers of two: `2^(e − 128)` of each byte `e`.
+    unsafe fn exponents(from: *const u8) -> Floats<Self>;
+    /// 16 e4m3, divided by 256. NaN's code is read as 480.
+    unsafe fn float8(from: *const u8) -> Floats<Self>;
+    /// For the low and the high nibbles of 16 bytes, the numbers of a table of 16 f32 that they stand for.
+    unsafe fn table_pair(table: *const u8, from: *const u8) -> (Floats<Self>, Floats<Self>);
     /// 16 pairs of bf16: the first of each, and the second.
     unsafe fn pairs(from: *const u8) -> (Floats<Self>, Floats<Self>);
     /// The codes of one of four columns.

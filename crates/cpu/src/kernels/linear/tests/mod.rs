@@ -10,7 +10,7 @@ use super::*;
 use crate::kernels::norm;
 use crate::kernels::variant::Variant;
 
-const DTYPES: [DType; 16] = [
+const DTYPES: [DType; 31] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -27,6 +27,21 @@ const DTYPES: [DType; 16] = [
     DType::Iq4Nl,
     DType::Iq4Xs,
     DType::Gptq,
+    DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Gptq8,
+    DType::Fp8,
+    DType::Nf4,
+    DType::Fp4,
+    DType::Iq1S,
+    DType::Iq1M,
+    DType::Iq2Xxs,
+    DType::Iq2Xs,
+    DType::Iq2S,
+    DType::Iq3Xxs,
+    DType::Iq3S,
+    DType::Tq1_0,
+    DType::Tq2_0,
 ];
 
 fn variants() -> impl Iterator<Item = &'static Variant<Functions>> {
@@ -158,6 +173,7 @@ fn products_match_the_reference() {
         let columns: &[usize] = match dtype.block().elements {
             256 => &[256, 512],
             32 => &[32, 64, 512],
+            64 => &[64, 128, 512],
             _ => &[1, 7, 32, 172],
         };
         for &columns in columns {
@@ -368,7 +384,9 @@ fn packed_weights_stay_small() {
         packed.bytes() as f64 * 8.0 / (16.0 * 512.0)
     };
     assert_eq!([DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Iq4Nl].map(bits), [4.5, 5.5, 8.5, 4.5]);
-    assert_eq!(bits(DType::Gptq), 4.75);
+    assert_eq!([DType::Gptq, DType::Mxfp4, DType::Nvfp4, DType::Gptq8].map(bits), [4.75, 4.25, 5.0, 9.25]);
+    assert_eq!([DType::Fp8, DType::Nf4].map(bits), [8.5, 4.5 + 1.0 / 16.0]);
+    assert_eq!([DType::Iq1S, DType::Iq3S, DType::Tq2_0].map(bits), [4.5625; 3]);
     assert_eq!([DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs].map(bits), [4.625, 5.625, 6.5625, 4.3125]);
     assert_eq!([DType::F32, DType::F16, DType::BF16].map(bits), [32.0, 16.0, 16.0]);
 }
