@@ -1,5 +1,5 @@
 """Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits. Beside
-it, in gptq, some that are quantized, with the logits of the weights that this leaves.
+it, in gptq and quantized, some that are quantized, with the logits of the weights that this leaves.
 
 Needs the packages `torch`, `transformers`, `sentence-transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
 Some GGUF files are written by llama.cpp's converter, for which LLAMA_CPP names a checkout of llama.cpp.
@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 LLAMA_CPP = os.environ.get("LLAMA_CPP")
@@ -27,9 +28,12 @@ from sentence_transformers import CrossEncoder
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from block_goldens import NF4
+
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
 GPTQ_OUTPUT = OUTPUT.parent / "gptq"
+QUANTIZED_OUTPUT = OUTPUT.parent / "quantized"
 
 # Longer than any window below. The models of LONG read more, and keep the logits of the last LENGTH tokens.
 LENGTH = 40
@@ -337,6 +341,40 @@ GPTQ = {
 }
 
 
+QUANTIZED_SIZES = {"hidden_size": 64, "intermediate_size": 128, "tie_word_embeddings": True}
+
+
+def compressed(format: str, **weights: object) -> dict:
+    """What compressed-tensors writes into config.json."""
+    group = {"weights": weights, "targets": ["Linear"]}
+    return {"quant_method": "compressed-tensors", "format": format, "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+
+
+# Family and settings of the model, what quantizes its matrices (a function below, and what it is given), what its config.json
+# says of it, and which layers are left as they are.
+QUANTIZED = {
+    # Experts one by one; blocks smaller than the matrices.
+    "fp8_blocks": ("Qwen3Moe", {
+        "head_dim": 16, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True,
+    }, ("fp8", {"block": (48, 64)}), {"quant_method": "fp8", "weight_block_size": [48, 64]}, r"lm_head|mlp\.gate"),
+    # A scale for each row, in bf16; several projections in one.
+    "fp8_rows": ("Phi3", {}, ("fp8", {"block": (1, None)}), compressed("float-quantized", num_bits=8, type="float"), "lm_head"),
+    "awq": ("Mistral", {}, ("awq", {"size": 32}), {
+        "quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
+    }, "lm_head"),
+    "gptq_8_bits": ("Qwen2", {}, ("gptq8", {"size": 64}), {
+        "quant_method": "gptq", "bits": 8, "group_size": 64, "desc_act": False, "sym": False, "checkpoint_format": "gptq",
+    }, "lm_head"),
+    "int4": ("Llama", {}, ("integers", {"bits": 4, "size": 32}), compressed("pack-quantized", num_bits=4, group_size=32), "lm_head"),
+    # Integers of 8 bits in bytes, as for 8-bit activations, which stay f32 here.
+    "int8": ("Qwen3", {"head_dim": 16}, ("integers", {"bits": 8, "size": None}), compressed("int-quantized", num_bits=8), "lm_head"),
+    "nvfp4": ("Llama", {}, ("nvfp4", {}), compressed("nvfp4-pack-quantized", num_bits=4, group_size=16), "lm_head"),
+    "nf4": ("Llama", {}, ("nf4", {}), {
+        "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True,
+    }, "lm_head"),
+}
+
+
 def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     """Gives every parameter values that show when it is left out."""
     for name, parameter in sorted(model.named_parameters()):
@@ -615,46 +653,166 @@ def gptq(weight: np.ndarray, inputs: np.ndarray, settings: dict) -> tuple[dict, 
     return {leaf: torch.from_numpy(np.ascontiguousarray(tensor)) for leaf, tensor in tensors.items()}, stored_exact
 
 
+def float8(values: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+    """Values as e4m3, and what these are."""
+    codes = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(torch.float8_e4m3fn)
+    return codes, codes.float().numpy()
+
+
+def fp8(weight: np.ndarray, block: tuple) -> tuple[dict, np.ndarray]:
+    """Scales of blocks of rows and columns; of bf16 and of all columns, if these are `None`."""
+    rows, columns = weight.shape
+    high, wide = block[0], block[1] or columns
+    scales = np.zeros((-(-rows // high), -(-columns // wide)), np.float32)
+    for row, column in np.ndindex(*scales.shape):
+        scales[row, column] = np.abs(weight[row * high :, column * wide :][:high, :wide]).max() / 448
+    scales = torch.from_numpy(scales)
+    scales = scales if block[1] else scales.bfloat16()
+    each = scales.float().numpy().repeat(high, 0)[:rows].repeat(wide, 1)[:, :columns]
+    codes, exact = float8(weight / each)
+    return {"weight": codes, "weight_scale_inv" if block[1] else "weight_scale": scales}, exact * each
+
+
+def affine(weight: np.ndarray, bits: int, size: int | None, dtype: torch.dtype) -> tuple:
+    """Codes, and scales and zero points of groups, of which most are in no code's middle; and the weights these are."""
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, -1, size or columns)
+    low, high = np.minimum(groups.min(-1), 0), np.maximum(groups.max(-1), 0)
+    scales = torch.from_numpy((high - low) / (2**bits - 1)).to(dtype)
+    step = scales.float().numpy()
+    zeros = np.clip(np.round(-low / step), 0, 2**bits - 1).astype(np.int64)
+    codes = np.clip(np.round(groups / step[..., None]) + zeros[..., None], 0, 2**bits - 1).astype(np.int64)
+    exact = ((codes - zeros[..., None]) * step[..., None]).astype(np.float32)
+    return codes.reshape(rows, columns), scales, zeros, exact.reshape(rows, columns)
+
+
+def packed(codes: np.ndarray, bits: int, order: Sequence[int] | None = None) -> torch.Tensor:
+    """Codes of a row in words, from the lowest bits on; the last word of a row is filled with zeros."""
+    each = 32 // bits
+    codes = np.pad(codes, ((0, 0), (0, -codes.shape[1] % each))).reshape(len(codes), -1, each)
+    codes = codes[..., list(order)] if order else codes
+    words = (codes << (bits * np.arange(each))).sum(-1)
+    return torch.from_numpy(words.astype(np.uint32).view(np.int32))
+
+
+def awq(weight: np.ndarray, size: int) -> tuple[dict, np.ndarray]:
+    codes, scales, zeros, exact = affine(weight, 4, size, torch.float16)
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    tensors = {"qweight": packed(codes.T, 4, order), "qzeros": packed(zeros.T, 4, order), "scales": scales.T}
+    return tensors, exact
+
+
+def gptq8(weight: np.ndarray, size: int) -> tuple[dict, np.ndarray]:
+    codes, scales, zeros, exact = affine(weight, 8, size, torch.float16)
+    # Of the word, not of each number, as the tools do it: one that is 0 borrows from the next.
+    less = packed(zeros.T, 8).numpy().view(np.uint32) - np.uint32(0x01010101)
+    return {"qweight": packed(codes, 8).T, "qzeros": torch.from_numpy(less.view(np.int32)), "scales": scales.T}, exact
+
+
+def integers(weight: np.ndarray, bits: int, size: int | None) -> tuple[dict, np.ndarray]:
+    codes, scales, zeros, exact = affine(weight, bits, size, torch.bfloat16 if size else torch.float32)
+    if size is None:
+        tensors = {"weight": codes - 128, "weight_zero_point": zeros - 128}
+        return {leaf: torch.from_numpy(tensor).to(torch.int8) for leaf, tensor in tensors.items()} | {"weight_scale": scales}, exact
+    shape = torch.tensor(weight.shape, dtype=torch.int64)
+    tensors = {"weight_packed": packed(codes, bits), "weight_scale": scales, "weight_shape": shape}
+    return tensors | {"weight_zero_point": packed(zeros.T, bits).T}, exact
+
+
+def nvfp4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    levels = np.concatenate([levels, -levels])
+    whole = np.float32(448 * 6 / np.abs(weight).max())
+    groups = weight.reshape(len(weight), -1, 16)
+    scales, exact = float8(np.abs(groups).max(-1) / 6 * whole)
+    each = (exact / whole)[..., None]
+    codes = np.abs(groups[..., None] - levels * each[..., None]).argmin(-1)
+    pairs = codes.reshape(len(weight), -1, 2)
+    tensors = {
+        "weight_packed": torch.from_numpy((pairs[..., 0] | pairs[..., 1] << 4).astype(np.uint8)),
+        "weight_scale": scales, "weight_global_scale": torch.tensor([whole]), "input_global_scale": torch.tensor([1.0]),
+    }
+    return tensors, (levels[codes] * each).reshape(weight.shape)
+
+
+def nf4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
+    """With scales that are quantized too, to quarters of circles rather than the map of bitsandbytes, which files store."""
+    blocks = weight.reshape(-1, 64)
+    absmax = np.abs(blocks).max(1)
+    offset = np.float32(absmax.mean())
+    meaning = np.sin(np.linspace(-np.pi / 2, np.pi / 2, 256)).astype(np.float32)
+    nested = np.array([np.abs(part - offset).max() for part in np.split(absmax, range(256, len(absmax), 256))], np.float32)
+    of_each = nested.repeat(256)[: len(absmax)]
+    codes = np.abs((absmax - offset)[:, None] - meaning * of_each[:, None]).argmin(1)
+    scales = meaning[codes] * of_each + offset
+    levels = np.array(NF4, np.float32)
+    nibbles = np.abs(blocks[..., None] - levels * scales[:, None, None]).argmin(-1)
+    state = {
+        "quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": list(weight.shape), "nested_blocksize": 256,
+        "nested_dtype": "float32", "nested_offset": float(offset),
+    }
+    pairs = nibbles.reshape(-1, 2)
+    tensors = {
+        "weight": (pairs[:, :1] << 4 | pairs[:, 1:]).astype(np.uint8), "weight.absmax": codes.astype(np.uint8),
+        "weight.nested_absmax": nested, "weight.nested_quant_map": meaning, "weight.quant_map": levels,
+        "weight.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), np.uint8).copy(),
+    }
+    exact = (levels[nibbles] * scales[:, None]).reshape(weight.shape)
+    return {leaf: torch.from_numpy(tensor) for leaf, tensor in tensors.items()}, exact
+
+
 def write_gptq(name: str, family: str, settings: dict, quantization: dict, left: str) -> None:
+    # What reads the same input has the same Hessian.
+    calibration = {}
+
+    def quantize(stem: str, weight: np.ndarray, random: torch.Generator) -> tuple[dict, np.ndarray]:
+        reads = re.sub(r"\.(q|k|v)_proj", ".qkv_proj", re.sub(r"\.(gate|up)_proj", ".gate_up_proj", stem))
+        if reads not in calibration:
+            spread = torch.randn(weight.shape[1], generator=random).exp()
+            calibration[reads] = (torch.randn((256, weight.shape[1]), generator=random) * spread).numpy()
+        return gptq(weight, calibration[reads], quantization)
+
+    described = {"quant_method": "gptq", "bits": 4, **quantization}
+    folder = GPTQ_OUTPUT / name
+    write_quantized(folder, family, {**GPTQ_SIZES, **settings}, quantize, described, left)
+    if name == "llama":
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+
+
+def write_quantized(
+    folder: Path, family: str, settings: dict, quantize: Callable, described: dict, left: str
+) -> None:
     model_class = getattr(transformers, f"{family}ForCausalLM")
-    config = model_class.config_class(**{**SIZES, **GPTQ_SIZES, "rope_parameters": dict(THETA), **settings})
+    config = model_class.config_class(**{**SIZES, "rope_parameters": dict(THETA), **settings})
     config._attn_implementation = "eager"
     model = model_class(config).eval()
     random = torch.Generator().manual_seed(20240607)
-    folder = GPTQ_OUTPUT / name
     with torch.no_grad():
         randomize(model, random)
         for parameter in model.parameters():
             parameter.copy_(parameter.half().float())
         model.save_pretrained(folder)
         weights = load_file(folder / "model.safetensors")
-        # What reads the same input has the same Hessian.
-        calibration, stored = {}, {}
+        stored = {}
         for stem, weight in sorted((name.removesuffix(".weight"), weight) for name, weight in weights.items()):
             linear = ("_proj" in stem or "lm_head" in stem or "mlp.gate" in stem) and not stem.endswith("bias")
             if not linear or re.search(left, stem):
                 stored[stem if stem.endswith("bias") else f"{stem}.weight"] = weight.half()
                 continue
-            reads = re.sub(r"\.(q|k|v)_proj", ".qkv_proj", re.sub(r"\.(gate|up)_proj", ".gate_up_proj", stem))
-            if reads not in calibration:
-                spread = torch.randn(weight.shape[1], generator=random).exp()
-                calibration[reads] = (torch.randn((256, weight.shape[1]), generator=random) * spread).numpy()
-            tensors, exact = gptq(weight.numpy(), calibration[reads], quantization)
-            stored |= {f"{stem}.{leaf}": tensor for leaf, tensor in tensors.items()}
-            weights[f"{stem}.weight"] = torch.from_numpy(exact)
+            tensors, exact = quantize(stem, weight.numpy(), random)
+            stored |= {f"{stem}.{leaf}": tensor.contiguous() for leaf, tensor in tensors.items()}
+            weights[f"{stem}.weight"] = torch.from_numpy(np.ascontiguousarray(exact, dtype=np.float32))
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         tokens = torch.randint(0, config.vocab_size, (LENGTH,), generator=random)
         logits = model(tokens[None], use_cache=False).logits[0]
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    if name == "llama":
-        torch.save(stored, folder / "pytorch_model.bin")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    described = json.loads((folder / "config.json").read_text())
-    described["quantization_config"] = {"quant_method": "gptq", "bits": 4, **quantization}
-    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    own = json.loads((folder / "config.json").read_text())
+    own["quantization_config"] = described
+    (folder / "config.json").write_text(json.dumps(own, indent=2) + "\n")
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
-    print(f"gptq/{name}: logits up to {logits.abs().max():.2f}")
+    print(f"{folder.parent.name}/{folder.name}: logits up to {logits.abs().max():.2f}")
 
 
 def write_encoder_gguf(path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
@@ -748,9 +906,15 @@ def write_encoder(name: str, family: str, settings: dict) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *(f"gptq/{name}" for name in GPTQ)]:
+    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *(f"gptq/{name}" for name in GPTQ),
+                                 *(f"quantized/{name}" for name in QUANTIZED)]:
         if name in MODELS:
             write(name, *MODELS[name])
+        elif name.startswith("quantized/"):
+            name = name.removeprefix("quantized/")
+            family, settings, (scheme, given), described, left = QUANTIZED[name]
+            quantize = lambda stem, weight, random: globals()[scheme](weight, **given)
+            write_quantized(QUANTIZED_OUTPUT / name, family, {**QUANTIZED_SIZES, **settings}, quantize, described, left)
         elif name.startswith("gptq/"):
             write_gptq(name.removeprefix("gptq/"), *GPTQ[name.removeprefix("gptq/")])
         else:

@@ -51,8 +51,8 @@ pub enum Error {
     },
     /// The weights are quantized by a scheme that is not read.
     #[error(
-        "{file}: {scheme} is not supported (`{tensor}` is {ty}); supported are f32, f16, bf16, GPTQ with 4 bits, and the \
-         blocks of GGUF files"
+        "{file}: {scheme} is not supported (`{tensor}` is {ty}); supported are f32, f16, bf16, GPTQ, AWQ, FP8 \
+         (e4m3), MXFP4, NVFP4, bitsandbytes, integers of compressed-tensors, and the blocks of GGUF files"
     )]
     Scheme {
         /// The file.

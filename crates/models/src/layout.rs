@@ -246,8 +246,10 @@ impl<'a> Layout<'a> {
                     }
                     other => unreachable!("nothing is taken apart twice: {other:?}"),
                 },
-                (Stored::Gptq(layer), [range]) => Stored::Gptq(layer.with_rows(range.clone())),
-                _ => return refuse("is quantized, and holds rows that do not follow each other".into()),
+                (Stored::Repacked(weight), _) if axis + 2 == shape.rank() => {
+                    Stored::Repacked(weight.with_rows(ranges))
+                }
+                _ => return refuse("is stored in several tensors, which cannot be taken apart".into()),
             };
             self.names.insert(part, stored);
         }

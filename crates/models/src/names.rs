@@ -39,8 +39,42 @@ const WRAPPERS: &[&str] = &[
 /// Heads, which stand outside of wrappers.
 const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier"];
 
-/// What a layer's tensors are called: a weight and a bias, or what GPTQ and others make of a weight.
-const LEAVES: &[&str] = &["weight", "bias", "qweight", "scales", "qzeros", "g_idx"];
+/// What a layer's tensors are called: a weight and a bias, or what quantization makes of a weight.
+const LEAVES: &[&str] = &[
+    "weight",
+    "bias",
+    // GPTQ and AWQ
+    "qweight",
+    "scales",
+    "qzeros",
+    "g_idx",
+    // MXFP4
+    "blocks",
+    // FP8, compressed-tensors and ModelOpt
+    "weight_scale_inv",
+    "weight_scale",
+    "weight_scale_2",
+    "weight_packed",
+    "weight_shape",
+    "weight_zero_point",
+    "weight_g_idx",
+    "weight_global_scale",
+    "input_scale",
+    "input_global_scale",
+    // bitsandbytes
+    "SCB",
+    "weight_format",
+    "weight.absmax",
+    "weight.quant_map",
+    "weight.nested_absmax",
+    "weight.nested_quant_map",
+    "weight.quant_state.bitsandbytes__nf4",
+    "weight.quant_state.bitsandbytes__fp4",
+];
+
+/// What the names of parameters of experts end with, and the leaves that these stand for.
+const ENDINGS: &[(&str, &str)] =
+    &[("_bias", "bias"), ("_blocks", "blocks"), ("_scales", "scales"), ("_scale_inv", "weight_scale_inv")];
 
 /// Parameters that GGUF files name without a leaf.
 const WITHOUT_LEAF: &[&str] = &[".ssm_a"];
@@ -103,10 +137,14 @@ impl CanonicalNames {
 
 /// The canonical name of a tensor, or `None` if the tables do not know it.
 fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
-    let (path, leaf) = apart(without_wrappers(name));
-    let look = |table: &NameTable| table.iter().find_map(|(theirs, ours)| replace(theirs, path, ours));
-    let found = tables.iter().find_map(look)?;
-    Some(if found.ends_with(".bias") { found } else { format!("{found}.{leaf}") })
+    let own = without_wrappers(name);
+    let look = |(path, leaf): (&str, &str)| {
+        let of = |table: &NameTable| table.iter().find_map(|(theirs, ours)| replace(theirs, path, ours));
+        let found = tables.iter().find_map(of)?;
+        Some(if found.ends_with(".bias") { found } else { format!("{found}.{leaf}") })
+    };
+    let ending = || ENDINGS.iter().find_map(|(ending, leaf)| Some((own.strip_suffix(ending)?, *leaf)));
+    look(apart(own)).or_else(|| look(ending()?))
 }
 
 /// What files with a table call a weight.
@@ -121,11 +159,9 @@ pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
 }
 
 /// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight.
-fn apart(name: &str) -> (&str, &str) {
-    match name.rsplit_once('.') {
-        Some((path, leaf)) if LEAVES.contains(&leaf) => (path, leaf),
-        _ => (name, "weight"),
-    }
+fn apart(name: &str) -> (&str, &'static str) {
+    let leaf = |leaf: &&'static str| Some((name.strip_suffix(*leaf)?.strip_suffix('.')?, *leaf));
+    LEAVES.iter().find_map(|own| leaf(&own)).unwrap_or((name, "weight"))
 }
 
 fn without_wrappers(mut name: &str) -> &str {
@@ -204,6 +240,16 @@ mod tests {
         check(qwen, "model.layers.0.self_attn.k_norm.weight", "blk.0.attn_k_norm.weight");
         check(qwen, "model.layers.1.mlp.experts.63.up_proj.weight", "blk.1.ffn_up.63.weight");
         check(qwen, "model.layers.1.mlp.experts.gate_up_proj", "blk.1.ffn_gate_up_exps.weight");
+        check(qwen, "model.layers.1.mlp.experts.gate_up_proj_blocks", "blk.1.ffn_gate_up_exps.blocks");
+        check(qwen, "model.layers.1.mlp.experts.down_proj_scales", "blk.1.ffn_down_exps.scales");
+        check(qwen, "model.layers.1.mlp.experts.down_proj_bias", "blk.1.ffn_down_exps.bias");
+        check(
+            qwen,
+            "model.layers.1.mlp.experts.gate_up_proj_scale_inv",
+            "blk.1.ffn_gate_up_exps.weight_scale_inv",
+        );
+        check(llama, "model.layers.1.mlp.up_proj.weight_scale_inv", "blk.1.ffn_up.weight_scale_inv");
+        check(llama, "model.layers.1.mlp.up_proj.weight.absmax", "blk.1.ffn_up.weight.absmax");
         let mixtral = tables("MixtralForCausalLM");
         check(mixtral, "model.layers.1.block_sparse_moe.experts.7.w2.weight", "blk.1.ffn_down.7.weight");
         let granite = tables("GraniteMoeForCausalLM");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tensor::{DType, Tensor};
-use weights::{Format, GptqConfig, Weights};
+use weights::{Format, QuantizationConfig, Weights};
 
 use crate::{Error, SupportedEncoding};
 
@@ -16,8 +16,8 @@ pub struct Content {
     /// The encoding of the model.
     pub encoding: Option<SupportedEncoding>,
     /// What GGUF metadata declare. It is that of the model, unless no tensor has it: rows that are no multiple of
-    /// 256 cannot have K-quants, and whole models may have fallen back to another encoding. Or that of layers that GPTQ
-    /// quantized, however many there are.
+    /// 256 cannot have K-quants, and whole models may have fallen back to another encoding. Or that of matrices that
+    /// are repacked, however many there are.
     declared: Option<SupportedEncoding>,
     /// Whether these are GGUF files.
     gguf: bool,
@@ -131,11 +131,8 @@ impl SupportedEncoding {
 fn count(weights: &Weights, elements: &mut Vec<(DType, u64)>) {
     let matrices = weights.tensors().any(|(_, tensor)| tensor.shape().len() > 1);
     for (name, tensor) in weights.tensors().filter(|(_, tensor)| !matrices || tensor.shape().len() > 1) {
-        let (dtype, more) = match is_gptq(weights, name, tensor) {
-            // Eight to a word.
-            true => (DType::Gptq, (tensor.elements() as u64).saturating_mul(8)),
-            false => (tensor.dtype(), tensor.elements() as u64),
-        };
+        let (dtype, each) = stored_as(weights, name, tensor).unwrap_or((tensor.dtype(), 1));
+        let more = (tensor.elements() as u64).saturating_mul(each);
         match elements.iter_mut().find(|sum| sum.0 == dtype) {
             Some(sum) => sum.1 = sum.1.saturating_add(more),
             None => elements.push((dtype, more)),
@@ -143,14 +140,51 @@ fn count(weights: &Weights, elements: &mut Vec<(DType, u64)>) {
     }
 }
 
-/// Whether a tensor holds the codes of a layer that GPTQ quantized, with as many rows as their scales. (AWQ's, under the
-/// same name, have an eighth.)
-fn is_gptq(weights: &Weights, name: &str, tensor: &Tensor) -> bool {
-    let scales = || weights.get(&format!("{}.scales", name.strip_suffix(".qweight")?));
-    tensor.dtype() == DType::I32
-        && scales().is_some_and(|scales| {
-            matches!((&tensor.shape()[..], &scales.shape()[..]), ([_, rows], [_, of_scales]) if rows == of_scales)
-        })
+/// What a tensor of codes is repacked into, whose scales are in other tensors, and how many codes an element has.
+fn stored_as(weights: &Weights, name: &str, tensor: &Tensor) -> Option<(DType, u64)> {
+    let has = |stem: &str, leaf: &str| weights.get(&format!("{stem}{leaf}")).is_some();
+    let suffix = |suffix: &str| name.strip_suffix(suffix);
+    match tensor.dtype() {
+        DType::I32 => match (suffix(".qweight"), suffix(".weight_packed")) {
+            (Some(stem), _) => of_words(weights, stem, tensor),
+            (None, Some(stem)) => has(stem, ".weight_scale").then_some((DType::Gptq, 8)),
+            _ => None,
+        },
+        DType::U8 => {
+            let of_weight = |stem: &str| {
+                if has(stem, ".weight_scale_2") {
+                    return Some((DType::Nvfp4, 2));
+                }
+                let is_fp4 = has(stem, ".weight.quant_state.bitsandbytes__fp4");
+                has(stem, ".weight.absmax").then_some((if is_fp4 { DType::Fp4 } else { DType::Nf4 }, 2))
+            };
+            let of_packed = |stem: &str| has(stem, ".weight_global_scale").then_some((DType::Nvfp4, 2));
+            let of_blocks = |stem: &str| has(stem, "_scales").then_some((DType::Mxfp4, 2));
+            let packed = suffix(".weight_packed").and_then(of_packed);
+            packed.or_else(|| of_blocks(suffix("_blocks")?)).or_else(|| of_weight(suffix(".weight")?))
+        }
+        DType::I8 => {
+            let stem = suffix(".weight")?;
+            (has(stem, ".SCB") || has(stem, ".weight_scale")).then_some((DType::Gptq8, 1))
+        }
+        DType::F8E4M3 => {
+            let is_scale = name.ends_with("_scale");
+            (tensor.shape().len() > 1 && !is_scale).then_some((DType::Fp8, 1))
+        }
+        _ => None,
+    }
+}
+
+/// The codes of a layer that GPTQ or AWQ quantized: the former has as many rows as scales have, the latter an eighth.
+fn of_words(weights: &Weights, stem: &str, tensor: &Tensor) -> Option<(DType, u64)> {
+    let scales = weights.get(&format!("{stem}.scales"))?;
+    let ([_, words], [_, rows]) = (&tensor.shape()[..], &scales.shape()[..]) else { return None };
+    let zeros = weights.get(&format!("{stem}.qzeros")).and_then(|zeros| zeros.shape().last().copied());
+    // Zero points of 8 bits lie four to a word.
+    if zeros.is_some_and(|zeros| zeros.checked_mul(4) == Some(*rows)) {
+        return Some((DType::Gptq8, 4));
+    }
+    (words == rows || words.checked_mul(8) == Some(*rows)).then_some((DType::Gptq, 8))
 }
 
 /// What the `config.json` beside some files says against running them.
@@ -160,14 +194,15 @@ fn refused_beside(files: &[impl AsRef<Path>]) -> Option<String> {
         return None;
     }
     let json = std::fs::read_to_string(&path).ok()?;
-    GptqConfig::from_hugging_face("config.json", &json).err().map(|error| error.to_string())
+    QuantizationConfig::from_hugging_face("config.json", &json).err().map(|error| error.to_string())
 }
 
-/// The encoding that GGUF metadata declare: `general.file_type`, numbered as llama.cpp's `llama_ftype`. Or GPTQ's, of which
-/// one layer is enough.
+/// The encoding that GGUF metadata declare: `general.file_type`, numbered as llama.cpp's `llama_ftype`. Or that of what is repacked,
+/// of which one matrix is enough.
 fn declared_in(weights: &Weights) -> Option<SupportedEncoding> {
-    if weights.tensors().any(|(name, tensor)| is_gptq(weights, name, tensor)) {
-        return Some(SupportedEncoding::Gptq);
+    let repacked = weights.tensors().find_map(|(name, tensor)| stored_as(weights, name, tensor));
+    if let Some((dtype, _)) = repacked {
+        return SupportedEncoding::from_dtype(dtype);
     }
     let file_type = weights.metadata().optional::<u32>("general.file_type").ok().flatten()?;
     Some(match file_type {
@@ -186,6 +221,17 @@ fn declared_in(weights: &Weights) -> Option<SupportedEncoding> {
         25 => SupportedEncoding::Iq4Nl,
         30 => SupportedEncoding::Iq4Xs,
         32 => SupportedEncoding::Bfloat16,
+        19 => SupportedEncoding::Iq2Xxs,
+        20 => SupportedEncoding::Iq2Xs,
+        22 | 26 => SupportedEncoding::Iq3S,
+        23 => SupportedEncoding::Iq3Xxs,
+        24 => SupportedEncoding::Iq1S,
+        27 => SupportedEncoding::Iq3S,
+        28 | 29 => SupportedEncoding::Iq2S,
+        31 => SupportedEncoding::Iq1M,
+        36 => SupportedEncoding::Tq1_0,
+        37 => SupportedEncoding::Tq2_0,
+        38 => SupportedEncoding::Mxfp4,
         _ => return None,
     })
 }

@@ -46,7 +46,37 @@ named! { "encoding",
         Iq4Xs = "iq4_xs",
         /// 4-bit weights as GPTQ stores them in safetensors and PyTorch files: scales for groups of any size, zero points,
         /// columns in an order of their own. They are repacked into blocks.
-        Gptq = "gptq",
+        Gptq = "gptq" | "awq",
+        /// 4-bit floats, one power of two per 32.
+        Mxfp4 = "mxfp4",
+        /// 8-bit floats (e4m3), with scales per matrix, row or block.
+        Fp8 = "fp8",
+        /// 8-bit integers, with scales per group or row, and zero points.
+        Gptq8 = "gptq8",
+        /// 4-bit floats, 8-bit float per 16, one scale for the matrix.
+        Nvfp4 = "nvfp4",
+        /// 4-bit indices into the quantiles of a normal distribution, as bitsandbytes stores them.
+        Nf4 = "nf4",
+        /// 4-bit floats as bitsandbytes stores them.
+        Fp4 = "fp4",
+        /// Grid points of 8 weights near -1, 0 and 1, scale per 32, superscale per 256.
+        Iq1S = "iq1_s",
+        /// Grid points of 8 weights near -1, 0 and 1, scale per 16, superscale per 256.
+        Iq1M = "iq1_m",
+        /// Grid points of 8 weights, scale per 32, superscale per 256.
+        Iq2Xxs = "iq2_xxs",
+        /// Grid points of 8 weights of a finer grid, scale per 16, superscale per 256.
+        Iq2Xs = "iq2_xs",
+        /// Grid points of 8 weights of the finest grid, scale per 16, superscale per 256.
+        Iq2S = "iq2_s" | "iq2_m",
+        /// Grid points of 4 weights, scale per 32, superscale per 256.
+        Iq3Xxs = "iq3_xxs",
+        /// Grid points of 4 weights of a finer grid, scale per 32, superscale per 256.
+        Iq3S = "iq3_s" | "iq3_m" | "iq3_xs",
+        /// Weights of -1, 0 and 1, five to a byte, scale per 256.
+        Tq1_0 = "tq1_0",
+        /// Weights of -1, 0 and 1, four to a byte, scale per 256.
+        Tq2_0 = "tq2_0",
     }
 }
 
@@ -108,7 +138,8 @@ impl SupportedEncoding {
     /// What the name of a GGUF file suggests where it is not at hand: more than it promises.
     pub(crate) fn guess_from_file_name(name: &str) -> Option<SupportedEncoding> {
         let lower = name.rsplit('/').next()?.to_ascii_lowercase();
-        let in_gguf = |encoding: &SupportedEncoding| *encoding != SupportedEncoding::Gptq;
+        let in_gguf =
+            |encoding: &SupportedEncoding| encoding.is_gguf() || encoding.quantization_encoding().is_none();
         let has = |encoding: &&SupportedEncoding| in_gguf(encoding) && lower.contains(encoding.name());
         let stated = SupportedEncoding::stated_in(name);
         let promised = || SupportedEncoding::parse_from_file_name(name).filter(in_gguf);
@@ -137,12 +168,13 @@ impl SupportedEncoding {
         }
     }
 
-    /// Whether GGUF files store these blocks, which GPTQ's are not.
+    /// Whether GGUF files store these blocks. Those of GPTQ and its like are made while files of other formats are read.
     pub fn is_gguf(self) -> bool {
-        self.quantization_encoding().is_some_and(|dtype| dtype != DType::Gptq)
+        let elsewhere = [DType::Gptq, DType::Gptq8, DType::Fp8, DType::Nvfp4, DType::Nf4, DType::Fp4];
+        self.quantization_encoding().is_some_and(|dtype| !elsewhere.contains(&dtype))
     }
 
-    /// The dtype of the tensors in files; of GPTQ, whose weights are several tensors there, that of what they become.
+    /// The dtype of the tensors in files; of GPTQ and its like, whose weights are several tensors there, that of what they become.
     pub const fn stored_dtype(self) -> DType {
         match self {
             SupportedEncoding::Float32 => DType::F32,
@@ -161,6 +193,21 @@ impl SupportedEncoding {
             SupportedEncoding::Iq4Nl => DType::Iq4Nl,
             SupportedEncoding::Iq4Xs => DType::Iq4Xs,
             SupportedEncoding::Gptq => DType::Gptq,
+            SupportedEncoding::Mxfp4 => DType::Mxfp4,
+            SupportedEncoding::Fp8 => DType::Fp8,
+            SupportedEncoding::Gptq8 => DType::Gptq8,
+            SupportedEncoding::Nvfp4 => DType::Nvfp4,
+            SupportedEncoding::Nf4 => DType::Nf4,
+            SupportedEncoding::Fp4 => DType::Fp4,
+            SupportedEncoding::Iq1S => DType::Iq1S,
+            SupportedEncoding::Iq1M => DType::Iq1M,
+            SupportedEncoding::Iq2Xxs => DType::Iq2Xxs,
+            SupportedEncoding::Iq2Xs => DType::Iq2Xs,
+            SupportedEncoding::Iq2S => DType::Iq2S,
+            SupportedEncoding::Iq3Xxs => DType::Iq3Xxs,
+            SupportedEncoding::Iq3S => DType::Iq3S,
+            SupportedEncoding::Tq1_0 => DType::Tq1_0,
+            SupportedEncoding::Tq2_0 => DType::Tq2_0,
         }
     }
 

@@ -110,6 +110,21 @@ class SupportedEncoding(_Name):
     iq4_nl = "iq4_nl"
     iq4_xs = "iq4_xs"
     gptq = "gptq"
+    mxfp4 = "mxfp4"
+    fp8 = "fp8"
+    gptq8 = "gptq8"
+    nvfp4 = "nvfp4"
+    nf4 = "nf4"
+    fp4 = "fp4"
+    iq1_s = "iq1_s"
+    iq1_m = "iq1_m"
+    iq2_xxs = "iq2_xxs"
+    iq2_xs = "iq2_xs"
+    iq2_s = "iq2_s"
+    iq3_xxs = "iq3_xxs"
+    iq3_s = "iq3_s"
+    tq1_0 = "tq1_0"
+    tq2_0 = "tq2_0"
 
     @classmethod
     def parse_from_file_name(cls, name: str) -> SupportedEncoding | None:

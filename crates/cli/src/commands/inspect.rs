@@ -98,7 +98,7 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
     if !repacked.is_empty() {
         let repacked: Vec<String> =
             repacked.into_iter().map(|(dtype, count)| format!("{count} {dtype}")).collect();
-        facts.push(("gptq layers", format!("run as {}", repacked.join(", "))));
+        facts.push(("repacked", format!("run as {}", repacked.join(", "))));
     }
     facts.extend([("tokenizer", tokenizer(model)), ("weights", MemoryBytes(weights).to_string())]);
     if tokens > 0 {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape};
-use weights::{Format, GptqConfig, Metadata, Weights};
+use weights::{Format, Metadata, QuantizationConfig, Weights};
 
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::names::NameTable;
@@ -89,10 +89,12 @@ impl<'a> Description<'a> {
     }
 
     /// How matrices were quantized, if the configuration says it. GGUF files say it of each tensor.
-    pub(super) fn quantization(&self) -> Result<Option<GptqConfig>, Error> {
+    pub(super) fn quantization(&self) -> Result<Option<QuantizationConfig>, Error> {
         match self {
             Description::Gguf { .. } => Ok(None),
-            Description::HuggingFace { source, json, .. } => Ok(GptqConfig::from_hugging_face(source, json)?),
+            Description::HuggingFace { source, json, .. } => {
+                Ok(QuantizationConfig::from_hugging_face(source, json)?)
+            }
         }
     }
 

@@ -6,9 +6,10 @@ mod gptq;
 mod network;
 #[cfg(all(test, target_os = "linux"))]
 mod out_of_memory;
+mod repacked;
 mod schemes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,7 +28,7 @@ pub use self::network::Network;
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::layout::Layout;
 use crate::names::CanonicalNames;
-use crate::stored::gptq::Layer;
+use crate::stored::repacked::Repacked;
 use crate::stored::{Names, Stored, TensorReader, is_plain};
 use crate::{
     Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions, Quantizer, Rope,
@@ -326,10 +327,10 @@ impl Checkpoint {
 
     /// The block dtype that most elements of the files have; `None` if no tensor is quantized.
     pub fn stored_quantization(&self) -> Option<DType> {
-        if !self.repacked().is_empty() {
-            return Some(DType::Gptq);
-        }
         let mut elements: BTreeMap<DType, usize> = BTreeMap::new();
+        for weight in self.names.values().flat_map(Stored::repacked) {
+            *elements.entry(weight.scheme()).or_default() += weight.describe().1.elements();
+        }
         for (_, tensor) in self.weights.tensors().filter(|(_, tensor)| tensor.dtype().is_block()) {
             *elements.entry(tensor.dtype()).or_default() += tensor.elements();
         }
@@ -348,25 +349,26 @@ impl Checkpoint {
         &self.unused
     }
 
-    /// How many weights GPTQ quantized, by the dtype of the blocks that they become.
+    /// How many weights are repacked as they are read, by the dtype of the blocks that they become.
     pub fn repacked(&self) -> BTreeMap<DType, usize> {
         let mut counts = BTreeMap::new();
-        for layer in self.names.values().flat_map(Stored::layers) {
-            *counts.entry(layer.describe().0).or_default() += 1;
+        for weight in self.names.values().flat_map(Stored::repacked) {
+            *counts.entry(weight.describe().0).or_default() += 1;
         }
         counts
     }
 
-    /// The bytes of all tensors as they are loaded: stored, cast or quantized. Layers that GPTQ quantized count as the blocks
-    /// that they become.
+    /// The bytes of all tensors as they are loaded: stored, cast or quantized. Those that are repacked count as the blocks that they
+    /// become.
     pub fn bytes(&self) -> u64 {
-        let layers: Vec<&Layer> = self.names.values().flat_map(Stored::layers).collect();
-        let replaced: HashSet<&str> = layers.iter().flat_map(|layer| layer.stored()).collect();
+        let repacked: Vec<&Repacked> = self.names.values().flat_map(Stored::repacked).collect();
+        let replaced: HashSet<&str> = repacked.iter().flat_map(|weight| weight.tensors()).collect();
         let size = |dtype: DType, shape: &Shape| dtype.bytes_for_shape(shape).unwrap_or_default() as u64;
-        let repacked = layers.iter().map(|layer| layer.describe()).map(|(dtype, shape)| size(dtype, &shape));
+        let blocks =
+            repacked.iter().map(|weight| weight.describe()).map(|(dtype, shape)| size(dtype, &shape));
         let replaced = replaced.iter().filter_map(|name| self.weights.get(name));
         let replaced: u64 = replaced.map(|tensor| size(tensor.dtype(), tensor.shape())).sum();
-        (self.loaded_weights().bytes() - replaced + repacked.sum::<u64>())
+        (self.loaded_weights().bytes() - replaced + blocks.sum::<u64>())
             .saturating_add_signed(self.types().bytes_of_casts())
     }
 
@@ -422,8 +424,10 @@ impl Gathered {
         let weights = reader.weights;
         let stored = in_files.stored.iter();
         let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
-        gptq::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
-        schemes::refuse(weights)?;
+        repacked::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
+        let read: HashSet<&str> =
+            names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
+        schemes::refuse(weights, |name| read.contains(name))?;
         let (config, network, zero_centered) = match description.family() {
             Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
             Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,

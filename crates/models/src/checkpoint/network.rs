@@ -2,7 +2,7 @@
 
 use graph::ops::RopeStyle;
 use tensor::DType;
-use weights::GptqConfig;
+use weights::QuantizationConfig;
 
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
@@ -33,7 +33,7 @@ impl Network {
             None => Config::architecture_of_hugging_face(source, json)?,
         };
         let config = Config::from_hugging_face_as(source, json, architecture.clone())?;
-        GptqConfig::from_hugging_face(source, json)?;
+        QuantizationConfig::from_hugging_face(source, json)?;
         let types = Unseen { tied: config.tied == Some(true) };
         let network = match EncoderArchitecture::from_hugging_face(&architecture) {
             Some(encoder) => {

@@ -65,7 +65,8 @@ fn copies_without_memory_are_refused() {
     let weights = sparse(&path, &tensors);
     let stored = |leaf: &str| (format!("w.{leaf}"), Stored::Whole(format!("a.{leaf}")));
     let mut names = HashMap::from(["qweight", "scales", "qzeros"].map(stored));
-    let config = GptqConfig { group_size: None, desc_act: false, zeros_less_one: true, dynamic: false };
+    let config =
+        GptqConfig { bits: 4, group_size: None, desc_act: false, zeros_less_one: true, dynamic: false };
     gptq::gather(&mut names, &weights, Some(&config), std::path::Path::new("config.json")).unwrap();
     refused(read((&weights).into(), &names["w.weight"]));
 }

@@ -13,11 +13,7 @@ type Rule = fn(&Weights, &str, &Tensor) -> Option<&'static str>;
 const RULES: &[Rule] = &[
     // compressed-tensors and ModelOpt: 4-bit floats have a scale for the whole tensor beside those of groups.
     |_, name, _| (leaf(name, "weight_global_scale") || leaf(name, "weight_scale_2")).then_some("NVFP4"),
-    |_, name, _| leaf(name, "weight_packed").then_some("compressed-tensors"),
-    |weights, name, _| {
-        let scales = name.strip_suffix("_blocks").and_then(|stem| weights.get(&format!("{stem}_scales")));
-        scales.is_some().then_some("MXFP4")
-    },
+    |_, name, _| leaf(name, "weight_packed").then_some("this format of compressed-tensors"),
     |_, name, _| name.contains(".quant_state.bitsandbytes").then_some("bitsandbytes (4 bits)"),
     |_, name, _| leaf(name, "absmax").then_some("bitsandbytes (4 bits)"),
     |_, name, _| leaf(name, "SCB").then_some("bitsandbytes (LLM.int8)"),
@@ -45,14 +41,14 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Refuses weights of a scheme that is not read.
+/// Refuses weights of a scheme that is not read, among tensors other than those that `is_read`.
 ///
 /// # Errors
 /// With the scheme, the file, the tensor that shows it, and what is read.
-pub(super) fn refuse(weights: &Weights) -> Result<(), Error> {
+pub(super) fn refuse(weights: &Weights, is_read: impl Fn(&str) -> bool) -> Result<(), Error> {
     for rule in RULES {
-        let shown =
-            weights.tensors().find_map(|(name, tensor)| Some((rule(weights, name, tensor)?, name, tensor)));
+        let others = || weights.tensors().filter(|(name, _)| !is_read(name));
+        let shown = others().find_map(|(name, tensor)| Some((rule(weights, name, tensor)?, name, tensor)));
         if let Some((scheme, name, tensor)) = shown {
             let file = weights.file_of(name).map(|file| file.path().display().to_string());
             return Err(Error::Scheme {
@@ -110,7 +106,7 @@ mod tests {
             ),
             ("bitsandbytes (LLM.int8)", vec![("weight", "I8", &[4, 8], 32), ("SCB", "F32", &[4], 16)]),
             (
-                "compressed-tensors",
+                "this format of compressed-tensors",
                 vec![("weight_packed", "I32", &[4, 1], 16), ("weight_scale", "BF16", &[4, 1], 8)],
             ),
             (
@@ -122,10 +118,6 @@ mod tests {
                 ],
             ),
             ("NVFP4", vec![("weight", "U8", &[4, 8], 32), ("weight_scale_2", "F32", &[], 4)]),
-            (
-                "MXFP4",
-                vec![("gate_up_proj_blocks", "U8", &[4, 8], 32), ("gate_up_proj_scales", "U8", &[4, 1], 4)],
-            ),
             ("EETQ", vec![("weight", "I8", &[4, 8], 32), ("weight_scales", "F16", &[8], 16)]),
             ("HQQ", vec![("W_q", "U8", &[4, 8], 32), ("scale", "F16", &[4, 1], 8)]),
             ("quanto", vec![("weight._data", "I8", &[4, 8], 32), ("weight._scale", "F32", &[4, 1], 16)]),
@@ -140,7 +132,7 @@ mod tests {
                 .zip(&names)
                 .map(|(&(_, dtype, shape, bytes), name)| (&name[..], dtype, shape, bytes))
                 .collect();
-            let error = refuse(&file(&tensors)).unwrap_err().to_string();
+            let error = refuse(&file(&tensors), |_| false).unwrap_err().to_string();
             assert!(error.starts_with(&format!("tiny.safetensors: {scheme} is not supported")), "{error}");
             assert!(error.contains("model.layers.0.self_attn.q_proj."), "{error}");
             assert!(error.contains("GPTQ"), "{error}");
@@ -149,13 +141,11 @@ mod tests {
 
     #[test]
     fn what_is_read_is_not_refused() {
-        let gptq: &[(&str, &str, &[usize], u64)] = &[
-            ("a.qweight", "I32", &[4, 16], 256),
-            ("a.qzeros", "I32", &[1, 2], 8),
-            ("a.scales", "F16", &[1, 16], 32),
-            ("a.g_idx", "I32", &[32], 128),
-        ];
-        assert!(refuse(&file(gptq)).is_ok());
-        assert!(refuse(&file(&[("a.weight", "BF16", &[2, 2], 8), ("a.mask", "U8", &[2, 2], 4)])).is_ok());
+        let fp8: &[(&str, &str, &[usize], u64)] =
+            &[("a.weight", "F8_E4M3", &[4, 64], 256), ("a.weight_scale_inv", "F32", &[1, 1], 4)];
+        assert!(refuse(&file(fp8), |name| name.starts_with("a.")).is_ok());
+        assert!(refuse(&file(fp8), |name| name == "a.weight").is_err());
+        let plain = file(&[("a.weight", "BF16", &[2, 2], 8), ("a.mask", "U8", &[2, 2], 4)]);
+        assert!(refuse(&plain, |_| false).is_ok());
     }
 }

@@ -16,6 +16,11 @@ const DERIVED: &[&str] = &[
     ".attention.bias",
     "position_ids",
     ".g_idx",
+    // Of caches of 8 bits, and of activations.
+    ".k_scale",
+    ".v_scale",
+    ".output_scale",
+    ".input_scale",
     "_extra_state",
 ];
 /// In names of tensors of the half of a model that sees, of which we run the other one.

@@ -39,7 +39,7 @@ impl Export {
     /// What a checkpoint becomes. `config_json` is the configuration of a checkpoint that is no GGUF file.
     ///
     /// # Errors
-    /// If the checkpoint is quantized as it is read, or was quantized by GPTQ; or if GGUF has no way to describe its
+    /// If the checkpoint is quantized as it is read, or was before, but for GGUF files; or if GGUF has no way to describe its
     /// architecture or something in its configuration.
     fn new(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
         if let Some(quantizer) = checkpoint.quantizer() {
@@ -48,7 +48,7 @@ impl Export {
             return Err(refusal(checkpoint, message));
         }
         if !checkpoint.repacked().is_empty() {
-            let message = "GPTQ quantized this checkpoint: take the one that it was made from";
+            let message = "this checkpoint is quantized: take the one that it was made from";
             return Err(refusal(checkpoint, message));
         }
         if checkpoint.weights().format() == Format::Gguf {

@@ -71,7 +71,7 @@ impl Quantizer {
     /// What becomes of a checkpoint. `config_json` is the configuration of one that is no GGUF file.
     ///
     /// # Errors
-    /// If GGUF has no way to describe the model; or if the checkpoint was quantized by GPTQ, or is quantized as it is
+    /// If GGUF has no way to describe the model; or if the checkpoint was quantized before, but for GGUF files, or is quantized as it is
     /// read.
     pub fn new(
         checkpoint: &Checkpoint,
@@ -267,10 +267,7 @@ fn quantize_row(
     let fits = match blocks::format(dtype) {
         None => dtype != DType::F16 || largest <= LARGEST_F16,
         Some(format) => {
-            let scale = |block: &[u8], at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
-            // An exponent of ones: infinite.
-            let is_finite =
-                |block: &[u8]| format.halves.iter().all(|&at| scale(block, at) & 0x7c00 != 0x7c00);
+            let is_finite = |block: &[u8]| format.scales.iter().all(|scale| scale.is_finite(block));
             bytes.chunks_exact(dtype.block().bytes).all(is_finite)
         }
     };

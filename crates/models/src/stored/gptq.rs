@@ -2,7 +2,7 @@
 //!
 //! | tensor | content |
 //! |---|---|
-//! | `qweight: i32[columns / 8, rows]` | code `i` of a word, from its lowest bits on, is that of column `8 · word + i` |
+//! | `qweight: i32[columns / 8, rows]` | code `i` of a word, from its lowest bits on, is that of column `8 · word + i`; of 8 bits, there are four |
 //! | `scales: f16[groups, rows]` (or bf16) | what codes of a group count in |
 //! | `qzeros: i32[groups, rows / 8]` | zero points, 8 rows to a word; in the format `gptq` each is less by 1 |
 //! | `g_idx: i32[columns]` | the group of each column; without it, they follow each other |
@@ -12,28 +12,24 @@
 //! Blocks have one scale for 32 columns, so those of a group are brought together. The graph brings the columns of the
 //! input into the same order.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use tensor::blocks::GptqMatrix;
-use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
+use tensor::{DType, Shape, Tensor, bf16, f16};
 use weights::{GptqConfig, Weights};
+
+use super::integers::{Integers, Packing};
+use super::repacked::{Part, Refusal, Repack, RowWriter};
 
 /// Columns that share a scale.
 const BLOCK: usize = DType::Gptq.block().elements;
-/// The zero points of a word, all 8.
-const EIGHTS: u32 = 0x8888_8888;
-/// What the format `gptq` takes from a word of zero points. Where one of them is 0, this borrows from the next.
-const ONES: u32 = 0x1111_1111;
 
 /// A quantized layer whose tensors agree with each other.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Layer {
     /// The names of `qweight`, `scales` and `qzeros`.
     stored: [String; 3],
-    /// Of those that are stored, these rows.
-    rows: Range<usize>,
+    rows: usize,
     pub(crate) columns: usize,
     /// Stored columns in the order of their groups, unless that is how they are stored.
     pub(crate) order: Option<Arc<[u32]>>,
@@ -42,7 +38,9 @@ pub(crate) struct Layer {
     /// The group of each block of columns.
     pub(crate) groups: Arc<[u32]>,
     zeros_less_one: bool,
-    /// `q4_0` where all zero points are 8, else `gptq`.
+    /// Of a code: 4 or 8.
+    bits: usize,
+    /// `q4_0` or `q8_0` where all zero points are in the middle, else `gptq` or `gptq8`.
     dtype: DType,
 }
 
@@ -57,17 +55,20 @@ impl Layer {
         let scales = scales.ok_or_else(|| missing("scales"))?;
         let qzeros = qzeros.ok_or_else(|| missing("qzeros"))?;
         let [words, rows] = qweight.matrix(&[DType::I32])?;
-        let columns = words.checked_mul(8).filter(|columns| columns.is_multiple_of(BLOCK));
+        let each = 32 / config.bits;
+        let columns = words.checked_mul(each).filter(|columns| columns.is_multiple_of(BLOCK));
         let Some(columns) = columns.filter(|columns| rows > 0 && (1..=i32::MAX as usize).contains(columns))
         else {
-            return Err(qweight.refuse(&format!("8 · {words} columns in a multiple of {BLOCK}, and rows")));
+            return Err(
+                qweight.refuse(&format!("{each} · {words} columns in a multiple of {BLOCK}, and rows"))
+            );
         };
         let [groups, scale_rows] = scales.matrix(&[DType::F16, DType::BF16])?;
         if scale_rows != rows {
             return Err(scales.refuse(&format!("the {rows} rows of qweight")));
         }
-        if qzeros.matrix(&[DType::I32])? != [groups, rows / 8] || !rows.is_multiple_of(8) {
-            return Err(qzeros.refuse(&format!("[{groups}, {rows} / 8], after scales and qweight")));
+        if qzeros.matrix(&[DType::I32])? != [groups, rows / each] || !rows.is_multiple_of(each) {
+            return Err(qzeros.refuse(&format!("[{groups}, {rows} / {each}], after scales and qweight")));
         }
         let size = config.group_size.unwrap_or(columns);
         let expected = columns.div_ceil(size);
@@ -76,99 +77,75 @@ impl Layer {
         }
         let group_of = group_of(g_idx, columns, groups, config)?;
         let (order, blocks) = sort(&group_of, groups).map_err(|message| ("g_idx", message))?;
-        let symmetric = symmetric(qzeros.tensor, config.zeros_less_one);
+        let symmetric = symmetric(qzeros.tensor, config);
+        let dtype = Integers::dtype(config.bits, symmetric, scales.tensor.dtype());
         Ok(Layer {
             stored: [qweight.name, scales.name, qzeros.name],
-            rows: 0..rows,
+            rows,
             columns,
             order: order.map(Arc::from),
             order_name: None,
             groups: blocks.into(),
             zeros_less_one: config.zeros_less_one,
-            dtype: if symmetric { DType::Q4_0 } else { DType::Gptq },
+            bits: config.bits,
+            dtype,
         })
     }
+}
 
-    /// The dtype and shape of the weight.
-    pub(crate) fn describe(&self) -> (DType, Shape) {
-        (self.dtype, Shape::new(&[self.rows.len(), self.columns]))
+impl Repack for Layer {
+    fn describe(&self) -> (DType, Shape) {
+        (self.dtype, Shape::new(&[self.rows, self.columns]))
     }
 
-    /// The weight that holds the order of its columns, if that is not as it goes.
-    pub(crate) fn order(&self) -> Option<&str> {
+    fn tensors(&self) -> &[String] {
+        &self.stored
+    }
+
+    fn order(&self) -> Option<&str> {
         self.order_name.as_deref()
     }
 
-    /// The tensors it is made of, by their names in the files.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = &str> {
-        self.stored.iter().map(String::as_str)
+    fn scheme(&self) -> DType {
+        if self.bits == 4 { DType::Gptq } else { DType::Gptq8 }
     }
 
-    /// The layer of some of its rows.
-    pub(crate) fn with_rows(&self, rows: Range<usize>) -> Layer {
-        let start = self.rows.start;
-        Layer { rows: start + rows.start..start + rows.end, ..self.clone() }
-    }
-
-    /// The weight, [rows, columns], with columns in order. Scales of bf16 are rounded to f16, which is exact but for
-    /// subnormal ones.
-    ///
-    /// # Errors
-    /// If there is not enough memory.
-    pub(crate) fn repack(&self, weights: &Weights) -> Result<Option<Tensor>, tensor::Error> {
+    /// Columns are in order. Scales of bf16 are rounded to f16, which is exact but for subnormal ones.
+    fn writer<'a>(&'a self, weights: &'a Weights) -> Result<Option<RowWriter<'a>>, tensor::Error> {
         let [Some(codes), Some(scales), Some(zeros)] = self.stored.each_ref().map(|name| weights.get(name))
         else {
             return Ok(None);
         };
-        let codes = codes.try_contiguous()?;
-        let ones = if self.zeros_less_one { ONES } else { 0 };
+        let (codes, scales) = (codes.try_contiguous()?, halves(scales));
+        // Where a zero point is 0, taking 1 has borrowed from the next.
+        let ones = if self.zeros_less_one { word_of(self.bits, 1) } else { 0 };
         let zeros: Vec<u32> =
             zeros.to_vec::<i32>().into_iter().map(|word| (word as u32).wrapping_add(ones)).collect();
-        let matrix = GptqMatrix {
-            codes: codes.bytes(),
-            scales: &halves(scales),
-            zeros: (self.dtype == DType::Gptq).then_some(&zeros[..]),
-            rows: codes.shape()[1],
-            groups: &self.groups,
-            order: self.order.as_deref(),
-        };
-        let row_bytes = matrix.row_bytes();
-        let mut blocks = AlignedBytes::try_zeroed(self.rows.len() * row_bytes)?;
-        let pieces = blocks.par_chunks_mut((GptqMatrix::ROWS * row_bytes).max(1)).enumerate();
-        pieces.for_each(|(tile, blocks)| {
-            matrix.repack(self.rows.start + tile * GptqMatrix::ROWS, blocks);
-        });
-        let (dtype, shape) = self.describe();
-        Tensor::from_bytes(dtype, shape, Bytes::new(blocks)).map(Some)
-    }
-}
-
-/// One of the four tensors.
-pub(crate) struct Part<'a> {
-    pub(crate) leaf: &'static str,
-    /// In the files.
-    pub(crate) name: String,
-    pub(crate) tensor: &'a Tensor,
-}
-
-/// Which of the tensors is wrong, and why.
-pub(crate) type Refusal = (&'static str, String);
-
-impl Part<'_> {
-    /// The shape of a matrix.
-    fn matrix(&self, dtypes: &[DType]) -> Result<[usize; 2], Refusal> {
-        match self.tensor.shape()[..] {
-            [first, second] if dtypes.contains(&self.tensor.dtype()) => Ok([first, second]),
-            _ => {
-                let dtypes: Vec<String> = dtypes.iter().map(DType::to_string).collect();
-                Err(self.refuse(&format!("a matrix of {}", dtypes.join(" or "))))
-            }
+        if self.bits == 8 {
+            let integers = Integers {
+                bits: self.bits,
+                packing: Packing::Down,
+                codes,
+                rows: self.rows,
+                columns: self.columns,
+                groups: &self.groups,
+                scales: scales.iter().map(|scale| scale.to_f32()).collect(),
+                zeros: Some(zeros.iter().flat_map(|zeros| zeros.to_le_bytes()).collect()),
+                order: self.order.as_deref(),
+            };
+            return Ok(Some(Box::new(move |first, blocks| integers.write(self.dtype, first, blocks))));
         }
-    }
-
-    fn refuse(&self, expected: &str) -> Refusal {
-        let Part { leaf, tensor, .. } = self;
-        (leaf, format!("is {}{}, expected {expected}", tensor.dtype(), tensor.shape()))
+        Ok(Some(Box::new(move |first, blocks| {
+            let matrix = GptqMatrix {
+                codes: codes.bytes(),
+                scales: &scales,
+                zeros: (self.dtype == DType::Gptq).then_some(&zeros[..]),
+                rows: self.rows,
+                groups: &self.groups,
+                order: self.order.as_deref(),
+            };
+            matrix.repack(first, blocks);
+        })))
     }
 }
 
@@ -225,9 +202,15 @@ fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>),
     Ok(((!as_stored).then_some(order), blocks))
 }
 
-/// Whether all zero points are 8.
-fn symmetric(zeros: &Tensor, less_one: bool) -> bool {
-    let expected = if less_one { EIGHTS - ONES } else { EIGHTS };
+/// A word whose fields of some bits all are a number.
+fn word_of(bits: usize, field: u32) -> u32 {
+    (0..32 / bits).fold(0, |word, at| word | field << (at * bits))
+}
+
+/// Whether all zero points are in the middle.
+fn symmetric(zeros: &Tensor, config: &GptqConfig) -> bool {
+    let middle = 1 << (config.bits - 1);
+    let expected = word_of(config.bits, if config.zeros_less_one { middle - 1 } else { middle });
     zeros.to_vec::<i32>().iter().all(|&word| word as u32 == expected)
 }
 

@@ -1,6 +1,12 @@
 //! Where in the files a weight is, and what it is read as.
 
+pub(crate) mod bitsandbytes;
+pub(crate) mod fp8;
 pub(crate) mod gptq;
+pub(crate) mod integers;
+pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
+pub(crate) mod repacked;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,6 +16,7 @@ use tensor::blocks::quantize_row;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 use weights::Weights;
 
+use self::repacked::Repacked;
 use crate::{Error, Quantizer, WeightTypes};
 
 /// Elements that are cast at a time.
@@ -28,8 +35,8 @@ pub(crate) enum Stored {
     Flat(Box<Stored>),
     /// As the logarithms of what the weight is below 0: `-e^x`, in f32.
     NegativeExp(Box<Stored>),
-    /// As GPTQ stores it, in several tensors.
-    Gptq(gptq::Layer),
+    /// In several tensors, or with its bits in another order.
+    Repacked(Repacked),
     /// Apart, of the same type, one for each place of a first axis.
     Stack(Vec<Stored>),
     /// Nowhere: it was made when the checkpoint was opened.
@@ -42,17 +49,17 @@ impl Stored {
         match self {
             Stored::Whole(name) | Stored::Part { name, .. } => vec![name],
             Stored::Transposed(inner) | Stored::Flat(inner) | Stored::NegativeExp(inner) => inner.tensors(),
-            Stored::Gptq(layer) => layer.stored().collect(),
+            Stored::Repacked(weight) => weight.tensors().collect(),
             Stored::Stack(parts) => parts.iter().flat_map(Stored::tensors).collect(),
             Stored::Made(_) => Vec::new(),
         }
     }
 
-    /// The layers among what it is made of that GPTQ quantized.
-    pub(crate) fn layers(&self) -> Vec<&gptq::Layer> {
+    /// The weights among what it is made of that are repacked.
+    pub(crate) fn repacked(&self) -> Vec<&Repacked> {
         match self {
-            Stored::Gptq(layer) => vec![layer],
-            Stored::Stack(parts) => parts.iter().flat_map(Stored::layers).collect(),
+            Stored::Repacked(weight) => vec![weight],
+            Stored::Stack(parts) => parts.iter().flat_map(Stored::repacked).collect(),
             _ => Vec::new(),
         }
     }
@@ -60,7 +67,7 @@ impl Stored {
     /// The weight that holds the order of its columns, if they have one of their own.
     pub(crate) fn order(&self) -> Option<&str> {
         match self {
-            Stored::Gptq(layer) => layer.order(),
+            Stored::Repacked(weight) => weight.order(),
             Stored::Stack(parts) => parts.iter().find_map(Stored::order),
             _ => None,
         }
@@ -185,7 +192,7 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
             let values: Vec<f32> = tensor.to_f32_vec().into_iter().map(|x| -x.exp()).collect();
             Tensor::from_slice(*tensor.shape(), &values)
         })),
-        Stored::Gptq(layer) => Ok(layer.repack(reader.weights)?),
+        Stored::Repacked(weight) => Ok(weight.read(reader.weights)?),
         Stored::Stack(parts) => {
             concatenate(&mut parts.iter().filter_map(|part| read(reader, part).transpose()))
         }
@@ -214,7 +221,7 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
             Some((dtype, Shape::new(&[shape.elements()])))
         }
         Stored::NegativeExp(inner) => Some((DType::F32, describe(weights, inner)?.1)),
-        Stored::Gptq(layer) => Some(layer.describe()),
+        Stored::Repacked(weight) => Some(weight.describe()),
         Stored::Stack(parts) => {
             let (dtype, shape) = describe(weights, parts.first()?)?;
             Some((dtype, Shape::new(&[&[parts.len()], &shape[..]].concat())))

@@ -1,4 +1,4 @@
-//! Checkpoints that GPTQ quantized, against the logits that PyTorch computes with the weights that this leaves; both
+//! Checkpoints that GPTQ and others quantized, against the logits that PyTorch computes with the weights that this leaves; both
 //! written by `tools/tiny_checkpoints.py`.
 
 use std::path::{Path, PathBuf};
@@ -18,6 +18,17 @@ const EXACT: f32 = 1e-4;
 /// another expert.
 const ROUNDED: f32 = 0.08;
 const FOLDERS: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe"];
+/// What else quantizes, and the blocks that its matrices become. Those of floats are multiplied with what is not rounded.
+const OTHERS: [(&str, DType, f32); 8] = [
+    ("awq", DType::Gptq, ROUNDED),
+    ("fp8_blocks", DType::Fp8, EXACT),
+    ("fp8_rows", DType::Fp8, EXACT),
+    ("gptq_8_bits", DType::Gptq8, ROUNDED),
+    ("int4", DType::Gptq, ROUNDED),
+    ("int8", DType::Gptq8, ROUNDED),
+    ("nf4", DType::Nf4, EXACT),
+    ("nvfp4", DType::Nvfp4, ROUNDED),
+];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/gptq").join(name)
@@ -36,26 +47,43 @@ fn difference(golden: &Golden, logits: &[f32]) -> f32 {
     pairs.map(|(expected, found)| (expected - found).abs() / largest).fold(0.0, f32::max)
 }
 
+/// Logits are PyTorch's, and the same bits with other threads and in chunks.
+fn check(name: &str, golden: &Golden, tolerance: f32) {
+    let checkpoint = golden.checkpoint();
+    let all = [golden.tokens.len()];
+    let reference = InferenceSession::new([Arc::new(ReferenceDevice) as Arc<dyn Device>]).unwrap();
+    let logits = run(&checkpoint, &load(&reference, &checkpoint), &golden.tokens, &all);
+    let exact = difference(golden, &logits);
+    let models = [1, 3].map(|threads| load(&session(threads), &checkpoint));
+    let [whole, other] = models.each_ref().map(|model| run(&checkpoint, model, &golden.tokens, &all));
+    let rounded = difference(golden, &whole);
+    eprintln!("{name}: off by {exact:.1e}, with kernels by {rounded:.1e}");
+    assert!(exact <= EXACT, "{name}: a logit is off by {exact} of the largest");
+    assert!(rounded <= tolerance, "{name}: with kernels, a logit is off by {rounded} of the largest");
+    assert_eq!(whole, other, "{name}: threads change no bit");
+    for chunks in [&[1, 39][..], &[7, 3, 20, 1, 1, 8]] {
+        let chunked = run(&checkpoint, &models[0], &golden.tokens, chunks);
+        assert_eq!(chunked, whole, "{name}: other bits in chunks of {chunks:?}");
+    }
+}
+
 #[test]
 fn gptq_logits_match_pytorch_with_dequantized_weights() {
     for name in FOLDERS {
-        let golden = Golden::open(folder(name));
+        check(name, &Golden::open(folder(name)), ROUNDED);
+    }
+}
+
+#[test]
+fn logits_of_other_quantizations_match_pytorch_with_dequantized_weights() {
+    for (name, dtype, tolerance) in OTHERS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/quantized").join(name);
+        let golden = Golden::open(folder);
         let checkpoint = golden.checkpoint();
-        let all = [golden.tokens.len()];
-        let reference = InferenceSession::new([Arc::new(ReferenceDevice) as Arc<dyn Device>]).unwrap();
-        let logits = run(&checkpoint, &load(&reference, &checkpoint), &golden.tokens, &all);
-        let exact = difference(&golden, &logits);
-        let models = [1, 3].map(|threads| load(&session(threads), &checkpoint));
-        let [whole, other] = models.each_ref().map(|model| run(&checkpoint, model, &golden.tokens, &all));
-        let rounded = difference(&golden, &whole);
-        eprintln!("{name}: off by {exact:.1e}, with kernels by {rounded:.1e}");
-        assert!(exact <= EXACT, "{name}: a logit is off by {exact} of the largest");
-        assert!(rounded <= ROUNDED, "{name}: with kernels, a logit is off by {rounded} of the largest");
-        assert_eq!(whole, other, "{name}: threads change no bit");
-        for chunks in [&[1, 39][..], &[7, 3, 20, 1, 1, 8]] {
-            let chunked = run(&checkpoint, &models[0], &golden.tokens, chunks);
-            assert_eq!(chunked, whole, "{name}: other bits in chunks of {chunks:?}");
-        }
+        assert_eq!(checkpoint.repacked().into_keys().collect::<Vec<_>>(), [dtype], "{name}");
+        assert_eq!(checkpoint.stored_quantization(), Some(dtype), "{name}");
+        assert!(checkpoint.unused().is_empty(), "{name}: {:?}", checkpoint.unused());
+        check(name, &golden, tolerance);
     }
 }
 

@@ -178,9 +178,9 @@ fn other_quantizations_are_refused_by_name() {
     let (path, original) =
         (folder.join("config.json"), fs::read_to_string(folder.join("config.json")).unwrap());
     for (from, to, expected) in [
-        ("\"gptq\"", "\"awq\"", "quant_method is awq, supported is gptq"),
-        ("\"gptq\"", "\"bitsandbytes\"", "quant_method is bitsandbytes, supported is gptq"),
-        ("\"bits\": 4", "\"bits\": 8", "bits is 8, supported is 4"),
+        ("\"gptq\"", "\"hqq\"", "quant_method is hqq, supported are gptq, awq"),
+        ("\"gptq\"", "\"awq\"", "qweight`: is i32["),
+        ("\"bits\": 4", "\"bits\": 3", "bits is 3, supported are 4 and 8"),
         ("\"group_size\": 32", "\"group_size\": 64", "expected 1 groups, of 64 columns each of 64"),
         (
             "quantization_config",

@@ -105,7 +105,9 @@ mod tests {
         check(KVCacheStrategy::ALL, &["model_default", "naive", "continuous", "paged"]);
         let encodings = ["float32", "bfloat16", "q4_0", "q4_k", "q6_k"];
         let more = ["float16", "q4_1", "q5_0", "q5_1", "q5_k", "q8_0", "q2_k", "q3_k", "iq4_nl", "iq4_xs"];
-        check(SupportedEncoding::ALL, &[&encodings[..], &more, &["gptq"]].concat());
+        let repacked = ["gptq", "mxfp4", "fp8", "gptq8", "nvfp4", "nf4", "fp4"];
+        let grids = ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0"];
+        check(SupportedEncoding::ALL, &[&encodings[..], &more, &repacked, &grids].concat());
     }
 
     #[test]

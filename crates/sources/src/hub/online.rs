@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use weights::{GptqConfig, WeightFile};
+use weights::{QuantizationConfig, WeightFile};
 
 use super::cache::INCOMPLETE;
 use super::remote::Remote;
@@ -240,8 +240,8 @@ impl Online {
         let text = std::fs::read(&path).map_err(Error::io(&path))?;
         let config: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|error| Error::Cache { path: path.clone(), problem: error.to_string() })?;
-        match GptqConfig::from_hugging_face("config.json", &config.to_string()) {
-            Ok(Some(_)) => return Ok(Some(SupportedEncoding::Gptq)),
+        match QuantizationConfig::from_hugging_face("config.json", &config.to_string()) {
+            Ok(Some(found)) => return Ok(SupportedEncoding::from_dtype(found.dtype())),
             Ok(None) => {}
             Err(refusal) => {
                 return Err(Error::UnknownEncoding { file: name, problem: refusal.to_string() });

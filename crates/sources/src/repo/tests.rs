@@ -171,7 +171,7 @@ fn the_content_of_a_file_decides() {
                 ("embed", "F16", &[99, 9]),
             ]),
         ),
-        ("awq.safetensors", safetensors(&[("a.qweight", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])])),
+        ("hqq.safetensors", safetensors(&[("a.W_q", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])])),
         ("half.safetensors", safetensors(&[("bias", "F16", &[2])])),
         ("tiny-Q6_K.gguf", q4_0_file()),
         // Q4_K_M as its name says, though most of it fell back to Q8_0.
@@ -191,7 +191,7 @@ fn the_content_of_a_file_decides() {
     for (file, parts) in [
         ("tiny-Q6_K.gguf", &["the name says q6_k, the content is q4_0"][..]),
         ("model-bf16.safetensors", &["the name says bfloat16, the content is float32"]),
-        ("awq.safetensors", &["most of its matrices are i32"]),
+        ("hqq.safetensors", &["most of its matrices are i32"]),
         ("notes.txt", &["notes.txt", ".gguf, .safetensors"]),
         ("damaged.gguf", &["malformed GGUF"]),
         ("gone.gguf", &["has no file `gone.gguf`"]),
@@ -208,12 +208,12 @@ fn the_content_of_a_file_decides() {
 
 #[test]
 fn what_quantized_a_model_is_named() {
-    let awq = r#"{"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}"#;
-    let layer = safetensors(&[("a.qweight", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])]);
-    let folder = folder(&[("config.json", awq.into()), ("model.safetensors", layer)]);
+    let hqq = r#"{"quantization_config": {"quant_method": "hqq", "bits": 4, "group_size": 128}}"#;
+    let layer = safetensors(&[("a.W_q", "I32", &[32, 2]), ("a.scales", "F16", &[1, 16])]);
+    let folder = folder(&[("config.json", hqq.into()), ("model.safetensors", layer)]);
     let repo = open(&folder);
     assert_eq!(repo.supported_encodings().unwrap(), []);
-    let reason = "quantization_config: quant_method is awq, supported is gptq";
+    let reason = "quantization_config: quant_method is hqq, supported are gptq";
     let error = repo.encoding_for_file("model.safetensors").unwrap_err().to_string();
     assert!(error.contains(reason), "{error}");
 }

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use tensor::Tensor;
 use weights::{GptqConfig, Weights};
 
+use super::repacked::{known_stems, put, take};
 use crate::Error;
 use crate::stored::Stored;
-use crate::stored::gptq::{Layer, Part};
+use crate::stored::gptq::Layer;
+use crate::stored::repacked::Repacked;
 
 /// Names the weights of quantized layers and the orders of their columns.
 pub(super) fn gather(
@@ -21,15 +23,10 @@ pub(super) fn gather(
     config: Option<&GptqConfig>,
     config_json: &Path,
 ) -> Result<(), Error> {
-    let stem = |name: &String| name.strip_suffix(".qweight").map(str::to_string);
-    // Tensors that the tables of names do not know keep their names and do not belong to the model.
-    let is_known =
-        |(name, stored): &(&String, &Stored)| !matches!(stored, Stored::Whole(own) if own == *name);
-    let mut stems: Vec<String> = names.iter().filter(is_known).filter_map(|(name, _)| stem(name)).collect();
+    let stems = known_stems(names, "qweight");
     if stems.is_empty() {
         return Ok(());
     }
-    stems.sort();
     let config = match config {
         Some(config) => *config,
         None => {
@@ -47,10 +44,7 @@ pub(super) fn gather(
             names.insert(name.clone(), Stored::Made(Tensor::from_slice([layer.columns], &indices)));
             layer.order_name = Some(name);
         }
-        if names.insert(format!("{stem}.weight"), Stored::Gptq(layer)).is_some() {
-            let message = "has both plain and quantized (qweight) tensors, expected one of them".to_string();
-            return Err(Error::Weight { name: format!("{stem}.weight"), message });
-        }
+        put(names, &stem, "qweight", Repacked::new(layer))?;
     }
     Ok(())
 }
@@ -73,11 +67,7 @@ fn read_layer(
     weights: &Weights,
     config: &GptqConfig,
 ) -> Result<Layer, Error> {
-    let mut take = |leaf: &'static str| match names.remove(&format!("{stem}.{leaf}")) {
-        Some(Stored::Whole(name)) => weights.get(&name).map(|tensor| Part { leaf, name, tensor }),
-        _ => None,
-    };
-    let parts = ["qweight", "scales", "qzeros", "g_idx"].map(&mut take);
+    let parts = ["qweight", "scales", "qzeros", "g_idx"].map(|leaf| take(names, weights, stem, leaf));
     Layer::of(parts, config)
         .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })
 }

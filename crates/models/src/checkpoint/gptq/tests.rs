@@ -7,6 +7,7 @@ use tensor::{Bytes, DType, bf16, f16};
 use super::*;
 use crate::architectures::Architecture;
 use crate::names::CanonicalNames;
+use crate::stored::read;
 
 /// What GPTQ makes of a matrix, in plain numbers, and how it is written.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ struct Sample {
 type Stored4 = Vec<(&'static str, &'static str, Vec<usize>, Vec<u8>)>;
 
 const CONFIG: GptqConfig =
-    GptqConfig { group_size: Some(32), desc_act: false, zeros_less_one: true, dynamic: false };
+    GptqConfig { bits: 4, group_size: Some(32), desc_act: false, zeros_less_one: true, dynamic: false };
 
 impl Sample {
     fn new(rows: usize, columns: usize, config: GptqConfig) -> Sample {
@@ -116,7 +117,7 @@ fn gathered(weights: &Weights, config: &GptqConfig) -> Result<HashMap<String, St
 fn check(sample: &Sample, dtype: DType) -> Option<Vec<i32>> {
     let weights = file(&[("3.self_attn.q_proj", sample.tensors())]);
     let names = gathered(&weights, &sample.config).unwrap();
-    let Stored::Gptq(layer) = &names["blk.3.attn_q.weight"] else { panic!("not gathered") };
+    let Stored::Repacked(layer) = &names["blk.3.attn_q.weight"] else { panic!("not gathered") };
     assert!(names.keys().all(|name| name.ends_with(".weight") || name.ends_with(".order")), "{names:?}");
     let order = layer.order().map(|name| match &names[name] {
         Stored::Made(order) => order.to_vec::<i32>(),
@@ -124,8 +125,8 @@ fn check(sample: &Sample, dtype: DType) -> Option<Vec<i32>> {
     });
     let column = |place: usize| order.as_ref().map_or(place, |order| order[place] as usize);
     for rows in [0..sample.rows, sample.rows / 3..sample.rows / 2] {
-        let part = layer.with_rows(rows.clone());
-        let weight = part.repack(&weights).unwrap().unwrap();
+        let part = layer.with_rows(vec![rows.clone()]);
+        let weight = part.read(&weights).unwrap().unwrap();
         assert_eq!((weight.dtype(), *weight.shape()), part.describe());
         assert_eq!(weight.dtype(), dtype);
         let found = weight.to_f32_vec();
@@ -201,8 +202,9 @@ fn groups_are_where_they_are_without_an_index() {
     for tensors in [zeros, tensors] {
         let weights = file(&[("0.mlp.up_proj", tensors)]);
         let names = gathered(&weights, &sample.config).unwrap();
-        let Stored::Gptq(layer) = &names["blk.0.ffn_up.weight"] else { panic!("not gathered") };
-        assert_eq!(*layer.groups, [0, 0, 1, 1, 2]);
+        let weight = read((&weights).into(), &names["blk.0.ffn_up.weight"]).unwrap().unwrap();
+        let expected = (0..16 * 160).map(|at| sample.weight(at / 160, at % 160));
+        assert_eq!(weight.to_f32_vec(), expected.collect::<Vec<_>>());
         let permuted = GptqConfig { desc_act: true, ..sample.config };
         let error = gathered_error(&weights, &permuted);
         assert!(error.contains("`blk.0.ffn_up.g_idx`: is "), "{error}");
@@ -294,6 +296,6 @@ fn quantized_layers_need_a_configuration() {
     assert_eq!(gather(), Ok(()));
     std::fs::write(&early, r#"{"bits": 3, "group_size": 32}"#).unwrap();
     let error = gather().unwrap_err();
-    assert!(error.contains("quantize_config.json: the file: bits is 3, supported is 4"), "{error}");
+    assert!(error.contains("quantize_config.json: the file: bits is 3, supported are 4 and 8"), "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
 }

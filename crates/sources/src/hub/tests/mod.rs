@@ -424,8 +424,8 @@ fn what_quantized_a_model_is_known_before_it_is_fetched() {
     };
     let wanted = Wanted { encoding: Some(SupportedEncoding::Gptq), ..Wanted::default() };
     assert_eq!(model("gptq").plan(&wanted).unwrap(), ["config.json", "model.safetensors"]);
-    let error = model("awq").plan(&wanted).unwrap_err();
-    assert!(error.starts_with("model.safetensors: ") && error.contains("quant_method is awq"), "{error}");
+    let error = model("hqq").plan(&wanted).unwrap_err();
+    assert!(error.starts_with("model.safetensors: ") && error.contains("quant_method is hqq"), "{error}");
 }
 
 #[test]
