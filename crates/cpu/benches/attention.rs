@@ -127,7 +127,16 @@ impl<T: CacheElement> Case<T> {
         let cache = noise(pages * layout.page_len()).into_iter().map(T::from_f32).collect();
         Case {
             layout,
-            attention: Attention { heads, scale, window: None, chunk: None, softcap: None, sinks: None },
+            attention: Attention {
+                heads,
+                scale,
+                window: None,
+                chunk: None,
+                softcap: None,
+                sinks: None,
+                values: None,
+                chosen: None,
+            },
             cache,
             pages,
             offsets: (0..=batch).map(|i| (i * tokens) as u32).collect(),

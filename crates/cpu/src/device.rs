@@ -14,8 +14,8 @@ use crate::kernels::{
     arg_reduce, arg_sort, attention as paged_attention, axis_maps, band_part, binary, causal_conv, concat,
     conv, conv_transpose, convert, copy, cumsum, dequantize, embedding, fold, fourier, fp8, gated_delta_rule,
     gather, generate, gptq, group_norm, kv_cache, log_softmax, masked, norm, pool2d, program, ragged, reduce,
-    region, resize, roi_align, rope, scatter, select, selective_scan, slice, softmax, top_k, transpose,
-    unary,
+    region, resize, roi_align, rope, scatter, select, selective_scan, slice, softmax, top_k, top_positions,
+    transpose, unary,
 };
 use crate::nvtx::Nvtx;
 
@@ -99,7 +99,9 @@ impl Device for Cpu {
             Op::RopeTable(op) => rope::table_kernel(self, op.scale),
             Op::Rope(op) => rope::kernel_for(self, op.style),
             Op::KvStore(op) => kv_cache::store_kernel(self, op.layer),
+            Op::LatentStore(op) => kv_cache::store_rows_kernel(self, op.layer),
             Op::PagedAttention(op) => paged_attention::kernel_for(self, op, node.inputs[1].dtype),
+            Op::TopPositions(op) => top_positions::kernel_for(self, op, node.inputs[2].dtype),
             Op::RaggedAttention(op) => attention::attention_kernel(self, op.scale, true),
             Op::CausalConv(op) => causal_conv::kernel(self, op.layer),
             Op::SelectiveScan(op) => selective_scan::kernel(self, op.layer),

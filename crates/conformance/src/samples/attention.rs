@@ -4,7 +4,7 @@ use tensor::{DType, Shape, Tensor};
 
 use super::List;
 use crate::Tolerance;
-use crate::data::Random;
+use crate::data::{Random, cast};
 use graph::ops::*;
 
 impl List {
@@ -100,7 +100,7 @@ impl List {
                     ("chunk", None, Some(9), None),
                     ("sinks", Some(20), None, None),
                 ] {
-                    let op = PagedAttention { layer: 1, scale: 0.25, window, chunk, softcap };
+                    let op = PagedAttention { layer: 1, scale: 0.25, window, chunk, softcap, values: None };
                     let mut inputs =
                         vec![q.clone(), cache.clone(), offsets.clone(), lengths.clone(), table.clone()];
                     inputs.extend((rule == "sinks").then(|| sinks.clone()));
@@ -111,6 +111,71 @@ impl List {
                         Tolerance::Close { relative: 1e-5, absolute: 1e-5 },
                     );
                 }
+            }
+        }
+    }
+
+    pub(super) fn latent_attention(&mut self) {
+        let batches: [&[(usize, usize)]; 4] =
+            [&[(0, 1)], &[(300, 1), (3, 1), (255, 2)], &[(0, 17), (0, 0), (31, 30)], &[]];
+        for (number, sequences) in batches.into_iter().enumerate() {
+            let [offsets, lengths] = ragged(sequences);
+            let tokens = sequences.iter().map(|&(_, new)| new).sum::<usize>();
+            for (heads, kv_heads, dims, width, page_size) in
+                [(1, 1, 4, 1, 16), (5, 1, 19, 16, 16), (13, 1, 40, 33, 32), (4, 2, 64, 64, 16)]
+            {
+                let (table, pages) = self.page_table(sequences, page_size);
+                let dtype = [DType::F32, DType::BF16, DType::F16][(number + heads) % 3];
+                let cache = self.random.tensor(dtype, [pages, 2, 1, kv_heads, page_size * dims], 2.0);
+                let [rows, q] = [kv_heads, heads].map(|heads| self.random.floats([tokens, heads, dims], 1.0));
+                let what = format!("batch {number} pages of {page_size}");
+                let inputs = vec![cache.clone(), rows, offsets.clone(), lengths.clone(), table.clone()];
+                self.add(&what, LatentStore { layer: 1 }, inputs, Tolerance::Exact);
+                let tolerance = Tolerance::Close { relative: 1e-5, absolute: 1e-5 };
+                for (rule, window, softcap) in [("", None, None), ("bounded", Some(7), Some(3.0))] {
+                    let values = Some(width);
+                    let op = PagedAttention { layer: 1, scale: 0.25, window, chunk: None, softcap, values };
+                    let inputs =
+                        vec![q.clone(), cache.clone(), offsets.clone(), lengths.clone(), table.clone()];
+                    self.add(&format!("{what} {rule}"), op, inputs, tolerance);
+                }
+            }
+        }
+    }
+
+    pub(super) fn chosen_positions(&mut self) {
+        let batches: [&[(usize, usize)]; 3] = [&[(0, 3)], &[(300, 1), (3, 1), (255, 2)], &[(0, 40), (31, 5)]];
+        for (number, sequences) in batches.into_iter().enumerate() {
+            let [offsets, lengths] = ragged(sequences);
+            let tokens = sequences.iter().map(|&(_, new)| new).sum::<usize>();
+            for (heads, dims, width, k) in [(1, 4, 3, 1), (5, 19, 16, 7), (13, 40, 33, 270)] {
+                let (table, pages) = self.page_table(sequences, 16);
+                let dtype = [DType::F32, DType::BF16, DType::F16][(number + heads) % 3];
+                let batch = [&offsets, &lengths, &table].map(Tensor::clone);
+                // Whole numbers, so that no rounding turns scores around.
+                let mut whole = |shape: &[usize], dtype: DType| {
+                    let shape = Shape::new(shape);
+                    let values = self.random.indices(shape, 9).to_f32_vec();
+                    let values: Vec<f32> = values.into_iter().map(|value| value - 4.0).collect();
+                    cast(&Tensor::from_slice(shape, &values), dtype)
+                };
+                let keys = whole(&[pages, 2, 1, 1, 16 * dims], dtype);
+                let [q, weights] =
+                    [&[tokens, heads, dims][..], &[tokens, heads]].map(|shape| whole(shape, DType::F32));
+                let op = TopPositions { layer: 1, k, scale: 0.5 };
+                let inputs = [vec![q, weights, keys], batch.to_vec()].concat();
+                let types: Vec<&Tensor> = inputs.iter().collect();
+                let chosen = op.reference(&types, &[Shape::new(&[tokens, k])]).expect("positions").remove(0);
+                let what = format!("batch {number}, {k} positions");
+                self.add(&what, op, inputs, Tolerance::Exact);
+                let cache = self.random.tensor(dtype, [pages, 2, 1, 1, 16 * dims], 2.0);
+                let q = self.random.floats([tokens, heads, dims], 1.0);
+                let [offsets, lengths, table] = batch;
+                let inputs = vec![q, cache, offsets, lengths, table, chosen];
+                let (softcap, values) = (Some(3.0), Some(width));
+                let (window, chunk) = (None, None);
+                let op = PagedAttention { layer: 1, scale: 0.25, window, chunk, softcap, values };
+                self.add(&what, op, inputs, Tolerance::Close { relative: 1e-5, absolute: 1e-5 });
             }
         }
     }

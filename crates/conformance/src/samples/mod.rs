@@ -43,6 +43,8 @@ pub fn problems() -> Vec<Problem> {
     list.moves();
     list.rope();
     list.attention();
+    list.latent_attention();
+    list.chosen_positions();
     list.control();
     list.shapes();
     list.problems.extend(images::problems());

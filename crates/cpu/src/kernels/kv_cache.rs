@@ -4,6 +4,9 @@
 //! one run of memory and copying it is one `memcpy`. Within a page, layer and head, positions go in tiles of
 //! [`TILE`]: keys as `[page_size / 16, head_dim, 16]`, so one vector load gives one dim of sixteen keys and a tile is
 //! read from its first byte to its last whatever the page size; values as `[page_size, head_dim]`.
+//!
+//! A cache of rows that are keys and values at once is `[pages, layers, 1, kv_heads, page_size * head_dim]`, and its rows
+//! lie as values do.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -25,6 +28,8 @@ pub const TILE: usize = LANES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLayout {
     layers: usize,
+    /// 2 with keys and values apart, 1 with rows that are both.
+    parts: usize,
     kv_heads: usize,
     head_dim: usize,
     page_size: usize,
@@ -36,6 +41,29 @@ impl KvLayout {
     /// # Errors
     /// When a size is 0, `page_size` is no power of two from 16 on, or a page would not fit in the address space.
     pub fn new(layers: usize, kv_heads: usize, head_dim: usize, page_size: usize) -> Result<KvLayout, Error> {
+        KvLayout::checked(layers, 2, kv_heads, head_dim, page_size)
+    }
+
+    /// A layout for rows that are keys and values at once.
+    ///
+    /// # Errors
+    /// As [`KvLayout::new`].
+    pub fn of_rows(
+        layers: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        page_size: usize,
+    ) -> Result<KvLayout, Error> {
+        KvLayout::checked(layers, 1, kv_heads, head_dim, page_size)
+    }
+
+    fn checked(
+        layers: usize,
+        parts: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        page_size: usize,
+    ) -> Result<KvLayout, Error> {
         let size = |what, rule, found| Error::Size { kernel: "kv_cache", what, rule, found };
         for (what, found) in [("layers", layers), ("kv_heads", kv_heads), ("head_dim", head_dim)] {
             if found == 0 {
@@ -46,9 +74,10 @@ impl KvLayout {
             return Err(size("page_size", "a power of two, at least 16", page_size));
         }
         // Room for four bytes an element, so that no product below overflows.
-        let elements = [2, layers, kv_heads, head_dim].into_iter().try_fold(page_size, usize::checked_mul);
+        let elements =
+            [parts, layers, kv_heads, head_dim].into_iter().try_fold(page_size, usize::checked_mul);
         match elements.filter(|&elements| elements <= isize::MAX as usize / 4) {
-            Some(_) => Ok(KvLayout { layers, kv_heads, head_dim, page_size }),
+            Some(_) => Ok(KvLayout { layers, parts, kv_heads, head_dim, page_size }),
             None => Err(size("head_dim", "small enough that a page fits in memory", head_dim)),
         }
     }
@@ -56,6 +85,11 @@ impl KvLayout {
     /// Layers of the model.
     pub fn layers(&self) -> usize {
         self.layers
+    }
+
+    /// Whether rows are keys and values at once.
+    pub fn has_rows(&self) -> bool {
+        self.parts == 1
     }
 
     /// Heads that keep keys and values.
@@ -75,7 +109,7 @@ impl KvLayout {
 
     /// Elements of a page, all layers together.
     pub fn page_len(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_len()
+        self.parts * self.layers * self.kv_heads * self.head_len()
     }
 
     /// Elements that one head keeps in one page and layer: as many for keys as for values.
@@ -83,14 +117,15 @@ impl KvLayout {
         self.page_size * self.head_dim
     }
 
-    /// Where the keys of a head begin, `[page_size / 16, head_dim, 16]`.
+    /// Where the keys of a head begin, `[page_size / 16, head_dim, 16]`, if it keeps keys.
     pub fn keys(&self, page: usize, layer: usize, kv_head: usize) -> usize {
-        page * self.page_len() + (2 * layer * self.kv_heads + kv_head) * self.head_len()
+        page * self.page_len() + (self.parts * layer * self.kv_heads + kv_head) * self.head_len()
     }
 
-    /// Where the values of a head begin, `[page_size, head_dim]`.
+    /// Where the values of a head begin, or its rows: `[page_size, head_dim]`.
     pub fn values(&self, page: usize, layer: usize, kv_head: usize) -> usize {
-        page * self.page_len() + ((2 * layer + 1) * self.kv_heads + kv_head) * self.head_len()
+        let part = self.parts * layer + self.parts - 1;
+        page * self.page_len() + (part * self.kv_heads + kv_head) * self.head_len()
     }
 
     /// Where dim `dim` of the key in slot `slot` of a page lies, from [`KvLayout::keys`] on.
@@ -296,6 +331,39 @@ pub fn store<T: Scalar>(
     Ok(())
 }
 
+/// Writes the rows of the batch's new tokens, `[tokens, kv_heads, head_dim]`, to their slots in `layer`.
+///
+/// # Errors
+/// As [`store`].
+pub fn store_rows<T: Scalar>(
+    pool: &Pool,
+    batch: &RaggedBatch,
+    layer: usize,
+    cache: &mut [T],
+    rows: &[f32],
+) -> Result<(), Error> {
+    let layout = batch.layout;
+    batch.check_call("kv_cache::store_rows", layer, cache.len())?;
+    let elements = batch.tokens() * layout.kv_heads * layout.head_dim;
+    length("kv_cache::store_rows", "rows", elements, rows.len())?;
+    let cache = Disjoint::new(cache);
+    let store_head = |kv_head: usize| {
+        for run in runs(batch) {
+            let start = layout.values(batch.page(run.sequence, run.position), layer, kv_head);
+            // SAFETY: only this chunk touches this head's rows, and it holds one part at a time.
+            let head = unsafe { cache.part(start..start + layout.head_len()) };
+            store_values(&layout, head, run.position % layout.page_size, rows, kv_head, run.rows);
+        }
+    };
+    // Most caches have one head: its rows are written sooner than other threads are called.
+    if layout.kv_heads == 1 || elements < 16_384 {
+        (0..layout.kv_heads).for_each(store_head);
+    } else {
+        pool.run(layout.kv_heads, &store_head);
+    }
+    Ok(())
+}
+
 /// New tokens of one sequence whose slots follow each other in one tile.
 struct Run {
     sequence: usize,
@@ -400,6 +468,44 @@ fn store_in<T: Scalar + Pod>(
     store(pool, batch, layer, elements_mut::<T>(cache), k, v).map_err(|error| error.to_string())
 }
 
+/// Writes new rows to their pages.
+pub(crate) fn store_rows_kernel(cpu: &Cpu, layer: usize) -> Option<Arc<dyn Kernel>> {
+    Some(Arc::new(LatentStoreKernel { layer, pool: Arc::clone(&cpu.pool) }))
+}
+
+struct LatentStoreKernel {
+    layer: usize,
+    pool: Arc<Pool>,
+}
+
+impl Kernel for LatentStoreKernel {
+    fn name(&self) -> String {
+        "latent_store".to_string()
+    }
+
+    fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
+        let rows = view(&call, 1);
+        let lists = BatchOperands::new(&call, 2);
+        let Operand::Buffer(cache) = &mut call.inputs[0] else {
+            panic!("operand 0 of latent_store is no buffer")
+        };
+        if rows.bytes.is_empty() {
+            return Ok(());
+        }
+        let batch = lists.batch(&cache.shape, rows.shape[2])?;
+        let rows = elements(rows.bytes);
+        let stored = match cache.dtype {
+            DType::F32 => store_rows(&self.pool, &batch, self.layer, elements_mut::<f32>(cache.bytes), &rows),
+            DType::BF16 => {
+                store_rows(&self.pool, &batch, self.layer, elements_mut::<bf16>(cache.bytes), &rows)
+            }
+            DType::F16 => store_rows(&self.pool, &batch, self.layer, elements_mut::<f16>(cache.bytes), &rows),
+            other => unreachable!("a cache of {other}"),
+        };
+        stored.map_err(|error| error.to_string())
+    }
+}
+
 /// The operands that describe a ragged batch.
 pub(super) struct BatchOperands<'m> {
     row_offsets: Cow<'m, [u32]>,
@@ -415,9 +521,9 @@ impl<'m> BatchOperands<'m> {
         BatchOperands { row_offsets, cache_lengths, page_table }
     }
 
-    /// The batch they describe, checked against a cache [pages, layers, 2, kv_heads, page_size · head_dim].
+    /// The batch they describe, checked against a cache [pages, layers, parts, kv_heads, page_size · head_dim].
     pub(super) fn batch(&self, cache: &Shape, head_dim: usize) -> Result<RaggedBatch<'_>, String> {
-        let layout = KvLayout::new(cache[1], cache[3], head_dim, cache[4] / head_dim);
+        let layout = KvLayout::checked(cache[1], cache[2], cache[3], head_dim, cache[4] / head_dim);
         layout
             .and_then(|layout| {
                 RaggedBatch::new(layout, cache[0], &self.row_offsets, &self.cache_lengths, &self.page_table)
@@ -540,5 +646,6 @@ mod tests {
         assert!(KvLayout::new(0, 1, 1, 16).is_err());
         assert!(KvLayout::new(usize::MAX / 2, 3, 1, 16).is_err());
         assert!(KvLayout::new(1 << 30, 1 << 28, 1, 16).is_err());
+        assert!(KvLayout::of_rows(1, 1, 1, 8).is_err());
     }
 }

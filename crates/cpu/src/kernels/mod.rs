@@ -53,6 +53,7 @@ pub mod softmax;
 pub(crate) mod softmax_columns;
 pub(crate) mod strided;
 pub mod top_k;
+pub(crate) mod top_positions;
 pub(crate) mod transpose;
 pub mod unary;
 pub mod variant;

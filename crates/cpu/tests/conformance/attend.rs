@@ -164,7 +164,7 @@ fn paged_attention() {
         (2, Some(1), None, None),
         (4, None, Some(50), None),
     ] {
-        let op = PagedAttention { layer: 1, scale: 0.2, window, chunk, softcap };
+        let op = PagedAttention { layer: 1, scale: 0.2, window, chunk, softcap, values: None };
         for dtype in KEPT {
             let batch = Batch { dtype, ..DEFINED };
             let inputs = [batch.new_rows(heads, 8), batch.cache()].into_iter().chain(batch.lists());
@@ -189,7 +189,7 @@ fn store_and_attend(batch: &Batch) {
     let empty = Tensor::zeros(batch.dtype, *batch.cache().shape());
     let (store, attend) = (
         KvStore { layer: 0 },
-        PagedAttention { layer: 0, scale: 0.25, window: None, chunk: None, softcap: None },
+        PagedAttention { layer: 0, scale: 0.25, window: None, chunk: None, softcap: None, values: None },
     );
     let [row_offsets, _, table] = batch.lists();
     let fresh = [row_offsets, list(&[0, 0, 0]), table];

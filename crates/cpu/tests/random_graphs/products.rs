@@ -292,7 +292,7 @@ fn paged(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let window = g.choose(3, &[None, Some(5)]);
     let softcap = g.choose(4, &[None, Some(3.0)]);
     let chunk = g.choose(5, &[None, Some(6)]);
-    let attention = PagedAttention { layer, scale: 0.5, window, chunk, softcap };
+    let attention = PagedAttention { layer, scale: 0.5, window, chunk, softcap, values: None };
     let sinks = g.choose(6, &[None, Some(Tensor::from_slice([2], &[0.5f32, -1.0]))]);
     let sinks = sinks.map(|sinks| g.constant(sinks)).transpose()?;
     let y = g.b.paged_attention(attention, q, cache, &batch, sinks)?;

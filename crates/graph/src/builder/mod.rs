@@ -574,7 +574,8 @@ mod tests {
         let q = b.rope(RopeStyle::HalfSplit, parts[0], table)?;
         let k = b.rope(RopeStyle::HalfSplit, parts[1], table)?;
         b.kv_store(0, cache, k, parts[2], &batch)?;
-        let attention = PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None };
+        let attention =
+            PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None, values: None };
         let y = b.paged_attention(attention, q, cache, &batch, None)?;
         let y = b.reshape(y, dims!["tokens", 32])?;
         let y = b.add(x, y)?;

@@ -4,6 +4,9 @@
 //! are then rounded. In (page, layer, 0, kv_head) lie the
 //! keys, transposed in tiles of 16 tokens: [page_size / 16, head_dim, 16], so that scores are computed for
 //! neighbouring tokens at once; in (page, layer, 1, kv_head) the values: [page_size, head_dim].
+//!
+//! A cache with 1 on axis 2 keeps rows that are keys and values at once ([`LatentStore`](super::LatentStore)): in (page,
+//! layer, 0, kv_head) lie [page_size, head_dim].
 
 use super::define::Effect;
 use super::prelude::*;
@@ -29,7 +32,7 @@ impl Define for KvStore {
         expect_dtype("k", k, &[DType::F32])?;
         expect_rank("k", k, 3)?;
         expect_type("v", v, DType::F32, &k.shape.iter().collect::<Vec<_>>())?;
-        expect_cache(cache, self.layer, &k.shape[2])?;
+        expect_cache(cache, self.layer, CacheParts::KeysAndValues, &k.shape[2])?;
         refuse_if!(cache.shape[3] != k.shape[1], "heads differ: cache {cache}, k {k}");
         expect_lengths(row_offsets, cache_lengths)?;
         expect_page_table(page_table, cache_lengths)?;
@@ -56,11 +59,29 @@ impl Define for KvStore {
     }
 }
 
+/// What a cache keeps of each token and head: the size of its axis 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CacheParts {
+    /// Rows that are both.
+    Rows = 1,
+    /// Keys, and values apart from them.
+    KeysAndValues = 2,
+}
+
 /// Checks the cache that heads of `head_dim` elements are stored in.
-pub(super) fn expect_cache(cache: &Type, layer: usize, head_dim: &Dim) -> Result<(), TypeError> {
+pub(super) fn expect_cache(
+    cache: &Type,
+    layer: usize,
+    parts: CacheParts,
+    head_dim: &Dim,
+) -> Result<(), TypeError> {
     expect_dtype("cache", cache, &[DType::F16, DType::BF16, DType::F32])?;
     expect_rank("cache", cache, 5)?;
-    refuse_if!(cache.shape[2] != Dim::from(2), "axis 2 of cache {cache} is no 2 (keys, values)");
+    let meaning = match parts {
+        CacheParts::Rows => "1 (rows)",
+        CacheParts::KeysAndValues => "2 (keys, values)",
+    };
+    refuse_if!(cache.shape[2] != Dim::from(parts as usize), "axis 2 of cache {cache} is no {meaning}");
     refuse_if!(
         cache.shape[1].as_static().is_some_and(|layers| layer >= layers),
         "layer {layer} is out of range for cache {cache}"
@@ -110,6 +131,9 @@ impl Pages {
 
     /// The position in the cache of element `d` of the key of a token.
     pub(super) fn key(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
+        if self.cache[2] == CacheParts::Rows as usize {
+            return self.value(token, head, d);
+        }
         let (page, slot) = self.slot(token)?;
         Ok(self.block(page, 0, head) + (slot / TILE * self.head_dim + d) * TILE + slot % TILE)
     }
@@ -117,7 +141,7 @@ impl Pages {
     /// The position in the cache of element `d` of the value of a token.
     pub(super) fn value(&self, token: Token, head: usize, d: usize) -> Result<usize, Error> {
         let (page, slot) = self.slot(token)?;
-        Ok(self.block(page, 1, head) + slot * self.head_dim + d)
+        Ok(self.block(page, self.cache[2] - 1, head) + slot * self.head_dim + d)
     }
 
     fn slot(&self, token: Token) -> Result<(usize, usize), Error> {
@@ -142,7 +166,7 @@ impl Pages {
     }
 
     fn block(&self, page: usize, part: usize, head: usize) -> usize {
-        (((page * self.cache[1] + self.layer) * 2 + part) * self.cache[3] + head) * self.cache[4]
+        (((page * self.cache[1] + self.layer) * self.cache[2] + part) * self.cache[3] + head) * self.cache[4]
     }
 }
 

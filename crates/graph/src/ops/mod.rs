@@ -34,6 +34,7 @@ mod group_norm;
 mod indexing;
 mod irfft;
 mod kv_store;
+mod latent_store;
 mod layer_norm;
 mod leaf;
 mod linear;
@@ -76,6 +77,7 @@ mod split_matmul;
 #[cfg(test)]
 mod testing;
 mod top_k;
+mod top_positions;
 mod transpose;
 mod unary;
 mod window;
@@ -208,8 +210,12 @@ ops! {
     rope::Rope,
     /// Keys and values into the pages of a cache.
     kv_store::KvStore,
+    /// Rows that are keys and values at once into the pages of a cache.
+    latent_store::LatentStore,
     /// Attention to the pages of a cache.
     paged_attention::PagedAttention,
+    /// The positions of the past that score highest for each token.
+    top_positions::TopPositions,
     /// Attention within the sequences of a ragged batch, in both directions.
     ragged_attention::RaggedAttention,
     /// A causal convolution of each channel over the tokens of sequences.

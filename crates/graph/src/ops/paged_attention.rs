@@ -2,16 +2,21 @@
 //! cache.
 
 use super::define::Effect;
-use super::kv_store::{Pages, expect_cache};
+use super::kv_store::{CacheParts, Pages, expect_cache};
 use super::prelude::*;
 use super::ragged::{Token, expect_lengths, expect_page_table, tokens};
 use super::softmax::softmax;
 
 /// Attention of each token to its sequence up to itself. Operands: `q: f32[tokens, heads, head_dim]`, `cache`
 /// (read; laid out as in `kv_store.rs`, with the batch's own keys and values stored already), `row_offsets`,
-/// `cache_lengths` and `page_table` of the batch, and, if there are some, `sinks: f32[heads]`. Result: the type of `q`.
+/// `cache_lengths` and `page_table` of the batch, and perhaps one more. Result: the type of `q`, or `f32[tokens, heads,
+/// values]` if the cache keeps rows (`latent_store.rs`).
 ///
-/// A head's sink is the score of one more position, which every token sees and which has no value (Xiao et al. 2023).
+/// With keys and values that one is `sinks: f32[heads]`. A head's sink is the score of one more position, which every token
+/// sees and which has no value (Xiao et al. 2023).
+///
+/// With rows it is `chosen: u32[tokens, k]`. A token at position `p` then attends to `k` positions alone: the first
+/// `min(p + 1, k)` entries of its row, which ascend to at most `p` (`top_positions.rs`). There are no window and no chunks.
 ///
 /// The number of heads is a multiple of the cache's; head `h` of the queries uses head
 /// `h / (heads / kv_heads)` of the cache.
@@ -27,18 +32,21 @@ pub struct PagedAttention {
     pub chunk: Option<usize>,
     /// Scores `s` become `softcap · tanh(s / softcap)` after scaling.
     pub softcap: Option<f32>,
+    /// How many of the first dims of a row are its value, if the cache keeps rows; none is keys and values apart.
+    pub values: Option<usize>,
 }
 
 impl Define for PagedAttention {
-    declare!("paged_attention" { layer, scale, window, chunk, softcap });
+    declare!("paged_attention" { layer, scale, window, chunk, softcap, values });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let (batch, sinks) = inputs.split_at(inputs.len().min(5));
+        let (batch, more) = inputs.split_at(inputs.len().min(5));
         let names = ["q", "cache", "row_offsets", "cache_lengths", "page_table"];
         let [q, cache, row_offsets, cache_lengths, page_table] = operands(batch, names)?;
         expect_dtype("q", q, &[DType::F32])?;
         expect_rank("q", q, 3)?;
-        expect_cache(cache, self.layer, &q.shape[2])?;
+        let parts = if self.values.is_some() { CacheParts::Rows } else { CacheParts::KeysAndValues };
+        expect_cache(cache, self.layer, parts, &q.shape[2])?;
         let heads = (q.shape[1].as_static(), cache.shape[3].as_static());
         refuse_if!(
             !matches!(heads, (Some(heads), Some(kv_heads)) if kv_heads > 0 && heads.is_multiple_of(kv_heads)),
@@ -46,16 +54,22 @@ impl Define for PagedAttention {
         );
         expect_lengths(row_offsets, cache_lengths)?;
         expect_page_table(page_table, cache_lengths)?;
-        match sinks {
-            [] => {}
-            [sinks] => {
+        match (more, self.values) {
+            ([], _) => {}
+            ([sinks], None) => {
                 expect_dtype("sinks", sinks, &[DType::F32])?;
                 refuse_if!(sinks.shape[..] != q.shape[1..2], "heads differ: q {q}, sinks {sinks}");
             }
-            _ => return Err(type_error!("takes one operand of sinks, got {}", sinks.len())),
+            ([chosen], Some(_)) => self.expect_chosen(q, chosen)?,
+            _ => return Err(type_error!("takes at most 6 operands, got {}", inputs.len())),
         }
         self.expect_attributes()?;
-        Ok(vec![q.clone()])
+        let Some(values) = self.values else { return Ok(vec![q.clone()]) };
+        refuse_if!(
+            values == 0 || q.shape[2].as_static().is_none_or(|dims| values > dims),
+            "values is {values}, expected 1 to the dims of q {q}"
+        );
+        Ok(vec![q.with_shape([q.shape[0].clone(), q.shape[1].clone(), Dim::from(values)])])
     }
 
     fn effect(&self, position: usize) -> Effect {
@@ -64,17 +78,20 @@ impl Define for PagedAttention {
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         let (q, cache) = (inputs[0].to_f64_vec(), inputs[1].to_f64_vec());
-        let [count, heads, head_dim] = [0, 1, 2].map(|axis| outputs[0][axis]);
+        let [count, heads, head_dim] = [0, 1, 2].map(|axis| inputs[0].shape()[axis]);
         let group = heads / inputs[1].shape()[3];
-        let sinks = inputs.get(5).map(|sinks| sinks.to_f64_vec());
+        let more = inputs.get(5).copied();
+        let (sinks, chosen) = if self.values.is_some() { (None, more) } else { (more, None) };
+        let sinks = sinks.map(Tensor::to_f64_vec);
         let tokens = tokens("paged_attention", count, inputs[2], inputs[3])?;
         let pages = Pages::new("paged_attention", inputs[1].shape(), self.layer, head_dim, inputs[4])?;
-        let mut result = Vec::with_capacity(q.len());
+        let mut result = Vec::with_capacity(outputs[0].elements());
         for (row, token) in tokens.into_iter().enumerate() {
+            let seen = self.seen(token, row, chosen)?;
             for head in 0..heads {
                 let q = &q[(row * heads + head) * head_dim..][..head_dim];
                 let sink = sinks.as_ref().map(|sinks| sinks[head]);
-                result.extend(self.attend(q, &cache, &pages, token, head / group, sink)?);
+                result.extend(self.attend(q, &cache, &pages, &seen, head / group, sink)?);
             }
         }
         Ok(vec![from_f64(DType::F32, outputs[0], &result)])
@@ -82,6 +99,15 @@ impl Define for PagedAttention {
 }
 
 impl PagedAttention {
+    fn expect_chosen(&self, q: &Type, chosen: &Type) -> Result<(), TypeError> {
+        expect_rank("chosen", chosen, 2)?;
+        expect_type("chosen", chosen, DType::U32, &[&q.shape[0], &chosen.shape[1]])?;
+        refuse_if!(chosen.shape[1] == Dim::from(0), "chosen is {chosen}, expected at least 1 position");
+        let all_seen = self.window.is_none() && self.chunk.is_none();
+        refuse_if!(!all_seen, "chosen {chosen} excludes windows and chunks");
+        Ok(())
+    }
+
     fn expect_attributes(&self) -> Result<(), TypeError> {
         expect_finite("scale", self.scale)?;
         for (name, size) in [("window", self.window), ("chunk", self.chunk)] {
@@ -101,20 +127,41 @@ impl PagedAttention {
         self.chunk.map_or(of_window, |chunk| of_window.max(position / chunk * chunk))
     }
 
+    /// What a token attends to.
+    fn seen(&self, token: Token, row: usize, chosen: Option<&Tensor>) -> Result<Vec<Token>, Error> {
+        let of = |position: usize| Token { position, ..token };
+        let Some(chosen) = chosen else {
+            return Ok((self.first_seen(token.position)..=token.position).map(of).collect());
+        };
+        let k = chosen.shape()[1];
+        let positions = chosen.to_vec::<u32>();
+        let positions = &positions[row * k..][..k.min(token.position + 1)];
+        let ascend = positions.is_sorted_by(|a, b| a < b);
+        match positions.last() {
+            Some(&last) if ascend && last as usize <= token.position => {
+                Ok(positions.iter().map(|&position| of(position as usize)).collect())
+            }
+            _ => {
+                let own = token.position;
+                let message =
+                    format!("the positions chosen for row {row} do not ascend to at most its own, {own}");
+                Err(Error::evaluation("paged_attention", message))
+            }
+        }
+    }
+
     /// One head of one token.
     fn attend(
         &self,
         q: &[f64],
         cache: &[f64],
         pages: &Pages,
-        token: Token,
+        seen: &[Token],
         kv_head: usize,
         sink: Option<f64>,
     ) -> Result<Vec<f64>, Error> {
-        let seen =
-            || (self.first_seen(token.position)..=token.position).map(|position| Token { position, ..token });
         let mut scores = Vec::new();
-        for other in seen() {
+        for &other in seen {
             let mut score = 0.0;
             for (d, q) in q.iter().enumerate() {
                 score += q * cache[pages.key(other, kv_head, d)?];
@@ -123,8 +170,8 @@ impl PagedAttention {
             scores.push(self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
         }
         scores.extend(sink);
-        let mut result = vec![0.0; q.len()];
-        for (other, weight) in seen().zip(softmax(&scores)) {
+        let mut result = vec![0.0; self.values.unwrap_or(q.len())];
+        for (&other, weight) in seen.iter().zip(softmax(&scores)) {
             for (d, result) in result.iter_mut().enumerate() {
                 *result += weight * cache[pages.value(other, kv_head, d)?];
             }
@@ -135,12 +182,12 @@ impl PagedAttention {
 
 #[cfg(test)]
 mod tests {
-    use super::super::KvStore;
     use super::super::testing::{assert_close, check_types, numbers, run};
+    use super::super::{KvStore, LatentStore};
     use super::*;
 
     const PLAIN: PagedAttention =
-        PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None };
+        PagedAttention { layer: 0, scale: 0.5, window: None, chunk: None, softcap: None, values: None };
 
     #[test]
     fn types() {
@@ -169,6 +216,69 @@ mod tests {
         let with = |sinks: &'static str| [&["f32[t, 6, 8]", cache], &others[..], &[sinks]].concat();
         let message = "paged_attention: heads differ: q f32[t, 6, 8], sinks f32[2]";
         check_types(PLAIN, &[(&with("f32[6]"), "f32[t, 6, 8]"), (&with("f32[2]"), message)]);
+    }
+
+    #[test]
+    fn rows_are_keys_and_values() {
+        let batch = ["u32[b + 1]", "u32[b]", "u32[b, m]"];
+        let check = |values: usize, cache: &str, expected: &str| {
+            let op = PagedAttention { values: Some(values), ..PLAIN };
+            check_types(op, &[(&[&["f32[t, 6, 8]", cache], &batch[..]].concat(), expected)]);
+        };
+        let cache = "mut bf16[p, 1, 1, 1, 128]";
+        check(5, cache, "f32[t, 6, 5]");
+        check(9, cache, "paged_attention: values is 9, expected 1 to the dims of q f32[t, 6, 8]");
+        check(0, cache, "paged_attention: values is 0, expected 1 to the dims of q f32[t, 6, 8]");
+        let other = "mut f32[p, 1, 2, 1, 128]";
+        check(5, other, &format!("paged_attention: axis 2 of cache {other} is no 1 (rows)"));
+        // The same rows as keys and values of a cache that keeps both, and as rows.
+        let [q, rows] = [(2, 0.1), (1, 0.2)].map(|(heads, seed)| noise([20, heads, 3], seed));
+        let counts = |values: &[u32]| Tensor::from_slice([values.len()], values);
+        let (offsets, lengths) = (counts(&[0, 20]), counts(&[0]));
+        let table = Tensor::from_slice([1, 2], &[1u32, 0]);
+        let both = Tensor::zeros(DType::F32, [2, 1, 2, 1, 48]);
+        let both = run(KvStore { layer: 0 }, &[&both, &rows, &rows, &offsets, &lengths, &table]).unwrap();
+        let once = Tensor::zeros(DType::F32, [2, 1, 1, 1, 48]);
+        let once = run(LatentStore { layer: 0 }, &[&once, &rows, &offsets, &lengths, &table]).unwrap();
+        let attend = |op, cache| numbers(op, &[&q, cache, &offsets, &lengths, &table]);
+        let expected = attend(PLAIN, &both[0]);
+        let expected: Vec<f64> = expected.chunks(3).flat_map(|row| row[..2].to_vec()).collect();
+        assert_eq!(attend(PagedAttention { values: Some(2), ..PLAIN }, &once[0]), expected);
+    }
+
+    #[test]
+    fn chosen_positions_are_seen_alone() {
+        let counts = |values: &[u32]| Tensor::from_slice([values.len()], values);
+        let [q, rows] = [0.1, 0.2].map(|seed| noise([3, 1, 4], seed));
+        let cache = Tensor::zeros(DType::F32, [1, 1, 1, 1, 64]);
+        let table = Tensor::from_slice([1, 1], &[0u32]);
+        let batch = [&counts(&[0, 3]), &counts(&[0]), &table];
+        let stored = run(LatentStore { layer: 0 }, &[&cache, &rows, batch[0], batch[1], batch[2]]).unwrap();
+        let op = PagedAttention { values: Some(4), ..PLAIN };
+        let of = |chosen: [u32; 6]| {
+            let chosen = Tensor::from_slice([3, 2], &chosen);
+            run(op, &[&q, &stored[0], batch[0], batch[1], batch[2], &chosen])
+        };
+        let attended = of([0, 9, 0, 1, 0, 2]).unwrap()[0].to_f64_vec();
+        let all = numbers(op, &[&q, &stored[0], batch[0], batch[1], batch[2]]);
+        assert_eq!(attended[..8], all[..8]);
+        let row = |x: &Tensor, row: usize| x.to_f64_vec()[row * 4..][..4].to_vec();
+        let score = |other: usize| -> f64 {
+            row(&q, 2).iter().zip(row(&rows, other)).map(|(a, b)| a * b).sum::<f64>() * 0.5
+        };
+        let [a, b] = [0, 2].map(|other| score(other).exp());
+        let both = row(&rows, 0).into_iter().zip(row(&rows, 2));
+        let expected: Vec<f64> = both.map(|(x, y)| (a * x + b * y) / (a + b)).collect();
+        assert_close(&attended[8..], &expected, 1e-6);
+        for wrong in [[0, 9, 1, 0, 0, 2], [0, 9, 0, 1, 0, 3], [0, 9, 0, 1, 2, 2]] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.contains("do not ascend to at most its own"), "{error}");
+        }
+        let operands =
+            ["f32[t, 1, 4]", "mut f32[p, 1, 1, 1, 64]", "u32[b + 1]", "u32[b]", "u32[b, m]", "u32[t, 2]"];
+        check_types(op, &[(&operands, "f32[t, 1, 4]")]);
+        let message = "paged_attention: chosen u32[t, 2] excludes windows and chunks";
+        check_types(PagedAttention { window: Some(1), ..op }, &[(&operands, message)]);
     }
 
     /// Attention of the last `new` of the rows of `q` to all rows of `k` and `v`, each [tokens][head_dim].

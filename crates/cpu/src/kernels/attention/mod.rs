@@ -10,7 +10,11 @@
 //! Prefill is bound by arithmetic: up to [`TILE_ROWS`] rows (the heads of a group, then the next token) share each load
 //! of keys and values. Decode is bound by reading the cache once; long contexts are divided by ranges, so that one
 //! sequence with few heads occupies every thread.
+//!
+//! Where rows of the cache are keys and values at once (`dots`), each score is the sum of sixteen sums over every sixteenth
+//! dim, and values are the first dims of the same rows.
 
+pub(super) mod dots;
 mod plan;
 mod tile;
 
@@ -22,8 +26,9 @@ use graph::ops::PagedAttention;
 use tensor::{DType, bf16, f16};
 
 use self::plan::Plan;
-pub use self::plan::{Attention, RANGE, TILE_ROWS};
+pub use self::plan::{Attention, Chosen, RANGE, TILE_ROWS};
 pub use self::tile::Job;
+pub(super) use self::tile::{SCORES_STRIDE, TILES};
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, length};
 use super::operands::{elements, elements_mut, view};
@@ -61,8 +66,9 @@ variants!(static VARIANTS_F16 = tile::run, (call: &Job<'_, f16>, task: usize, sc
 /// The new tokens' keys and values are already in `layer` of the cache ([`super::kv_cache::store`]).
 ///
 /// # Errors
-/// When `heads` is no multiple of the cache's heads, window or chunk are 0, the sinks are not one per head, the cache is not the one the batch was checked
-/// against, or `q` or `out` has another length.
+/// When `heads` is no multiple of the cache's heads, window or chunk are 0, the sinks are not one per head, the cache is not
+/// the one the batch was checked against, `q` or `out` has another length, or chosen positions do not ascend to a token's
+/// own.
 pub fn attention<T: CacheElement>(
     pool: &Pool,
     attention: &Attention<'_>,
@@ -92,11 +98,12 @@ pub fn attention_with<T: CacheElement>(
 ) -> Result<(), Error> {
     assert!((variant.available)(), "attention: this machine cannot run {}", variant.name);
     check(attention, batch, layer, cache.len(), q.len(), out.len())?;
+    check_chosen(attention, batch)?;
     let plan = Plan::new(attention, batch, pool.threads());
     let mut partials = vec![0f32; plan.partials_len];
     let (out, partials) = (Disjoint::new(out), Disjoint::new(&mut partials));
     let call = Job { attention, batch, layer, cache, q, out, plan: &plan, partials };
-    let scratch_len = tile::scratch_len(batch.layout().head_dim());
+    let scratch_len = tile::scratch_len(attention, batch.layout().head_dim());
     pool.run(plan.tasks.len(), &|task| {
         // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
         with_scratch(scratch_len, |scratch| unsafe { (variant.run)(&call, task, scratch) });
@@ -125,12 +132,43 @@ fn check(
     if let Some(sinks) = attention.sinks {
         length("attention", "sinks", attention.heads, sinks.len())?;
     }
+    if attention.values.is_some() != layout.has_rows() {
+        return size("values", "given for a cache of rows, and for no other", attention.values.unwrap_or(0));
+    }
+    if attention.width(layout.head_dim()) > layout.head_dim() {
+        return size("values", "at most the dims of a row", attention.values.unwrap_or(0));
+    }
     batch.check_call("attention", layer, cache)?;
-    let elements = (batch.tokens().checked_mul(attention.heads))
-        .and_then(|rows| rows.checked_mul(layout.head_dim()))
-        .unwrap_or(usize::MAX);
-    length("attention", "q", elements, q)?;
-    length("attention", "out", elements, out)
+    let elements = |dims: usize| {
+        let rows = batch.tokens().checked_mul(attention.heads);
+        rows.and_then(|rows| rows.checked_mul(dims)).unwrap_or(usize::MAX)
+    };
+    length("attention", "q", elements(layout.head_dim()), q)?;
+    length("attention", "out", elements(attention.width(layout.head_dim())), out)
+}
+
+fn check_chosen(attention: &Attention<'_>, batch: &RaggedBatch) -> Result<(), Error> {
+    let Some(Chosen { count, positions }) = attention.chosen else { return Ok(()) };
+    length("attention", "chosen", batch.tokens().saturating_mul(count), positions.len())?;
+    let size = |what, rule, found| Err(Error::Size { kernel: "attention", what, rule, found });
+    let all_seen = attention.window.is_none() && attention.chunk.is_none();
+    if count == 0 || !all_seen || !batch.layout().has_rows() {
+        return size("chosen", "at least 1, without a window or chunks, of a cache of rows", count);
+    }
+    for sequence in 0..batch.sequences() {
+        for (row, position) in batch.rows(sequence).zip(batch.first_position(sequence)..) {
+            let chosen = &positions[row * count..][..count.min(position + 1)];
+            let last = chosen[chosen.len() - 1] as usize;
+            if last > position || !chosen.is_sorted_by(|a, b| a < b) {
+                return size(
+                    "the last position chosen",
+                    "the end of a list that ascends to a token's own",
+                    last,
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Attention to the pages of a cache.
@@ -163,12 +201,17 @@ impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
         if q.bytes.is_empty() {
             return Ok(());
         }
-        let PagedAttention { layer, scale, window, chunk, softcap } = self.op;
+        let PagedAttention { layer, scale, window, chunk, softcap, values } = self.op;
         let [_, heads, head_dim] = [0, 1, 2].map(|axis| q.shape[axis]);
         let lists = BatchOperands::new(&call, 2);
         let batch = lists.batch(&cache.shape, head_dim)?;
-        let sinks = (call.inputs.len() > 5).then(|| elements(view(&call, 5).bytes));
-        let attention = Attention { heads, scale, window, chunk, softcap, sinks: sinks.as_deref() };
+        let more = (call.inputs.len() > 5).then(|| view(&call, 5));
+        let (sinks, chosen) = if values.is_some() { (None, more) } else { (more, None) };
+        let sinks = sinks.map(|sinks| elements(sinks.bytes));
+        let chosen = chosen.map(|chosen| (chosen.shape[1], elements(chosen.bytes)));
+        let chosen = chosen.as_ref().map(|(count, positions)| Chosen { count: *count, positions });
+        let sinks = sinks.as_deref();
+        let attention = Attention { heads, scale, window, chunk, softcap, sinks, values, chosen };
         let (q, cache) = (elements(q.bytes), elements::<T>(cache.bytes));
         let out = elements_mut(call.outputs[0].bytes);
         attention_with(self.variant, &self.pool, &attention, &batch, layer, &cache, &q, out)

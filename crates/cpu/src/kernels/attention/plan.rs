@@ -27,9 +27,32 @@ pub struct Attention<'a> {
     pub softcap: Option<f32>,
     /// For each query head the score of one more position, which has no value.
     pub sinks: Option<&'a [f32]>,
+    /// How many of the first dims of a row are its value, where the cache keeps rows.
+    pub values: Option<usize>,
+    /// The positions of each token, where not all are seen. Ranges are then of the chosen ones, counted in their order.
+    pub chosen: Option<Chosen<'a>>,
+}
+
+/// The positions that tokens attend to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chosen<'a> {
+    /// How many there are for each token.
+    pub count: usize,
+    /// `[tokens, count]`: the first entries of a row ascend to at most the token's own position.
+    pub positions: &'a [u32],
 }
 
 impl Attention<'_> {
+    /// Dims of a value, and of a result.
+    pub(super) fn width(&self, head_dim: usize) -> usize {
+        self.values.unwrap_or(head_dim)
+    }
+
+    /// The last position that the query at a position sees, counting chosen ones.
+    pub(super) fn last_seen(&self, position: usize) -> usize {
+        self.chosen.map_or(position, |chosen| position.min(chosen.count - 1))
+    }
+
     /// The first position that the query at a position sees.
     pub(super) fn first_seen(&self, position: usize) -> usize {
         let of_window = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
@@ -79,7 +102,7 @@ impl Plan {
         if tiles.iter().all(|tile| tile.ranges.len() <= share) {
             return Plan { tasks: tiles, shared: Vec::new(), partials_len: 0 };
         }
-        let partial_len = partial_len(batch.layout().head_dim());
+        let partial_len = partial_len(attention.width(batch.layout().head_dim()));
         let mut plan = Plan { tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
         for tile in tiles.drain(..) {
             plan.add(tile, share, partial_len);
@@ -103,8 +126,8 @@ impl Plan {
 }
 
 /// Elements of a partial result: the rows' maxima, their sums of weights, their weighted values.
-pub(super) fn partial_len(head_dim: usize) -> usize {
-    2 * LANES + TILE_ROWS * head_dim.next_multiple_of(LANES)
+pub(super) fn partial_len(width: usize) -> usize {
+    2 * LANES + TILE_ROWS * width.next_multiple_of(LANES)
 }
 
 /// Fewer rows a tile where there would be fewer tiles than threads: the cache is then read more than once, but at once.
@@ -114,7 +137,8 @@ fn tile_rows(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> 
     let units = |tile_rows: usize| -> usize {
         let sequence = |sequence| {
             let tokens = batch.rows(sequence).len();
-            let ranges = (batch.first_position(sequence) + tokens).div_ceil(RANGE);
+            let last = batch.first_position(sequence) + tokens.saturating_sub(1);
+            let ranges = attention.last_seen(last) / RANGE + 1;
             kv_heads * (tokens * group).div_ceil(tile_rows) * ranges
         };
         (0..batch.sequences()).map(sequence).sum()
@@ -126,16 +150,20 @@ fn tile_rows(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> 
 fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Vec<Task> {
     let kv_heads = batch.layout().kv_heads();
     let group = attention.heads / kv_heads;
+    // Tokens whose positions are chosen share no keys.
+    let tile_rows = if attention.chosen.is_some() { tile_rows.min(group) } else { tile_rows };
     let mut tasks = Vec::new();
     for sequence in 0..batch.sequences() {
         let rows = batch.rows(sequence).len() * group;
         let first = batch.first_position(sequence);
         for kv_head in 0..kv_heads {
-            for first_row in (0..rows).step_by(tile_rows).rev() {
-                let rows = tile_rows.min(rows - first_row);
+            let unit = if attention.chosen.is_some() { group } else { rows.max(1) };
+            let firsts = (0..rows).step_by(unit).flat_map(|start| (start..start + unit).step_by(tile_rows));
+            for first_row in firsts.rev() {
+                let rows = tile_rows.min(unit - first_row % unit);
                 let from = first + first_row / group;
                 let to = first + (first_row + rows - 1) / group;
-                let ranges = attention.first_seen(from) / RANGE..to / RANGE + 1;
+                let ranges = attention.first_seen(from) / RANGE..attention.last_seen(to) / RANGE + 1;
                 tasks.push(Task { sequence, kv_head, first_row, rows, ranges, shared: None });
             }
         }

@@ -1,7 +1,7 @@
 //! Attention against a slow f64 reference, and against itself under every division of the work.
 
 use super::*;
-use crate::kernels::kv_cache::{KvLayout, store};
+use crate::kernels::kv_cache::{KvLayout, store, store_rows};
 
 /// Logical contents of one layer and head count: what the cache should mean, whatever its pages.
 struct Sequence {
@@ -22,8 +22,15 @@ struct Shape {
 
 fn shape(heads: usize, kv_heads: usize, head_dim: usize) -> Shape {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let attention = Attention { heads, scale, window: None, chunk: None, softcap: None, sinks: None };
+    let (window, chunk, softcap, sinks) = (None, None, None, None);
+    let attention = Attention { heads, scale, window, chunk, softcap, sinks, values: None, chosen: None };
     Shape { kv_heads, head_dim, attention }
+}
+
+/// Rows of one head, whose first dims are values.
+fn shape_of_rows(heads: usize, head_dim: usize, values: usize) -> Shape {
+    let plain = shape(heads, 1, head_dim);
+    Shape { attention: Attention { values: Some(values), ..plain.attention }, ..plain }
 }
 
 fn noise(seed: u64) -> impl FnMut() -> f32 {
@@ -47,8 +54,9 @@ impl Sequence {
 
 /// `softmax(scale · q kᵀ) v`, in f64, one query row after the other.
 fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
-    let Attention { heads, scale, window, chunk, softcap, sinks } = shape.attention;
+    let Attention { heads, scale, window, chunk, softcap, sinks, values, .. } = shape.attention;
     let (dims, group) = (shape.head_dim, heads / shape.kv_heads);
+    let held = if values.is_some() { &sequence.k } else { &sequence.v };
     let mut out = Vec::new();
     for position in 0..sequence.positions {
         let first = (0..=position)
@@ -73,13 +81,9 @@ fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
             let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
             let sum = weights.iter().sum::<f64>() + (sink - largest).exp();
             let value = |dim| -> f64 {
-                weights
-                    .iter()
-                    .zip(first..)
-                    .map(|(weight, past)| weight / sum * at(&sequence.v, past, dim))
-                    .sum()
+                weights.iter().zip(first..).map(|(weight, past)| weight / sum * at(held, past, dim)).sum()
             };
-            out.extend((0..dims).map(value));
+            out.extend((0..values.unwrap_or(dims)).map(value));
         }
     }
     out
@@ -97,7 +101,9 @@ struct How {
 
 /// Attends over sequences side by side, chunk after chunk; returns each one's output.
 fn run<T: CacheElement>(shape: Shape, sequences: &[&Sequence], how: &How) -> Vec<Vec<f32>> {
-    let layout = KvLayout::new(2, shape.kv_heads, shape.head_dim, how.page_size).unwrap();
+    let values = shape.attention.values;
+    let layout = if values.is_some() { KvLayout::of_rows } else { KvLayout::new };
+    let layout = layout(2, shape.kv_heads, shape.head_dim, how.page_size).unwrap();
     let longest = sequences.iter().map(|sequence| sequence.positions).max().unwrap();
     let max_pages = longest.div_ceil(how.page_size);
     let pages = max_pages * sequences.len();
@@ -108,6 +114,7 @@ fn run<T: CacheElement>(shape: Shape, sequences: &[&Sequence], how: &How) -> Vec
     let mut cache = vec![T::from_f32(f32::NAN); pages * layout.page_len()];
     let pool = Pool::new(how.threads);
     let (kv_row, q_row) = (shape.kv_heads * shape.head_dim, shape.attention.heads * shape.head_dim);
+    let out_row = shape.attention.heads * values.unwrap_or(shape.head_dim);
     let mut out = vec![Vec::new(); sequences.len()];
     for start in (0..longest).step_by(how.chunk) {
         let part =
@@ -122,13 +129,16 @@ fn run<T: CacheElement>(shape: Shape, sequences: &[&Sequence], how: &How) -> Vec
         }
         let lengths: Vec<u32> = sequences.iter().map(|sequence| part(sequence).start as u32).collect();
         let batch = RaggedBatch::new(layout, pages, &offsets, &lengths, &page_table).unwrap();
-        store(&pool, &batch, 1, &mut cache, &k, &v).unwrap();
-        let mut y = vec![0f32; q.len()];
+        match values {
+            None => store(&pool, &batch, 1, &mut cache, &k, &v).unwrap(),
+            Some(_) => store_rows(&pool, &batch, 1, &mut cache, &k).unwrap(),
+        }
+        let mut y = vec![0f32; q.len() / q_row * out_row];
         let variant = &T::VARIANTS[how.variant];
         attention_with(variant, &pool, &shape.attention, &batch, 1, &cache, &q, &mut y).unwrap();
         for (sequence, out) in out.iter_mut().enumerate() {
             let rows = batch.rows(sequence);
-            out.extend(&y[rows.start * q_row..rows.end * q_row]);
+            out.extend(&y[rows.start * out_row..rows.end * out_row]);
         }
     }
     out
@@ -200,8 +210,26 @@ fn agrees_with_the_reference_in_chunks_and_with_sinks() {
 }
 
 #[test]
+fn agrees_with_the_reference_where_rows_are_keys_and_values() {
+    for (head_dim, values) in [(1, 1), (8, 5), (16, 16), (19, 16), (40, 33), (96, 64), (130, 17)] {
+        for heads in [1, 2, 3, 5, 8, 13] {
+            check(shape_of_rows(heads, head_dim, values), 37);
+        }
+        check(shape_of_rows(4, head_dim, values), 530);
+    }
+    let mut bounded = shape_of_rows(2, 24, 20);
+    bounded.attention.window = Some(100);
+    bounded.attention.softcap = Some(1.5);
+    check(bounded, 300);
+}
+
+#[test]
 fn every_instruction_set_with_fused_products_gives_the_same_bits() {
-    let shape = shape(6, 2, 72);
+    same_bits_everywhere(shape(6, 2, 72));
+    same_bits_everywhere(shape_of_rows(7, 72, 60));
+}
+
+fn same_bits_everywhere(shape: Shape) {
     let sequence = Sequence::new(shape, 300, 3);
     let fused: Vec<usize> =
         available::<f32>().into_iter().filter(|&v| f32::VARIANTS[v].name != "portable").collect();
@@ -224,10 +252,12 @@ fn bits_depend_on_neither_chunks_nor_pages_nor_threads() {
 }
 
 fn divided<T: CacheElement>() {
-    for (window, chunk, sinks) in
-        [(None, None, None), (Some(100), None, Some(&SINKS[..])), (None, Some(90), None)]
-    {
-        let mut shape = shape(6, 2, 40);
+    for (mut shape, window, chunk, sinks) in [
+        (shape(6, 2, 40), None, None, None),
+        (shape(6, 2, 40), Some(100), None, Some(&SINKS[..])),
+        (shape(6, 2, 40), None, Some(90), None),
+        (shape_of_rows(6, 40, 36), None, None, None),
+    ] {
         shape.attention = Attention { window, chunk, sinks, ..shape.attention };
         let sequence = Sequence::new(shape, 700, 4);
         for variant in available::<T>() {
@@ -285,8 +315,9 @@ fn a_cache_of_halves_is_read_as_what_it_holds() {
 }
 
 fn read_as_held<T: CacheElement>() {
-    for head_dim in [1, 15, 16, 17, 40, 64, 100, 128] {
-        let shape = shape(6, 2, head_dim);
+    let shapes = [1, 15, 16, 17, 40, 64, 100, 128].map(|head_dim| shape(6, 2, head_dim));
+    for shape in shapes.into_iter().chain([shape_of_rows(6, 40, 36), shape_of_rows(3, 15, 15)]) {
+        let head_dim = shape.head_dim;
         let mut sequence = Sequence::new(shape, 300, 6);
         for x in sequence.k.iter_mut().chain(&mut sequence.v) {
             *x = T::from_f32(*x).to_f32();
@@ -325,6 +356,9 @@ fn wrong_arguments_are_refused() {
     );
     let window = Attention { window: Some(0), ..good };
     assert_eq!(call(window, 512, 32, 32), "attention: window is 0, which must be at least 1");
+    let rows = Attention { values: Some(5), ..good };
+    let message = "attention: values is 5, which must be given for a cache of rows, and for no other";
+    assert_eq!(call(rows, 512, 32, 20), message);
     let sinks = Attention { sinks: Some(&SINKS), ..good };
     assert_eq!(call(sinks, 512, 32, 32), "attention: sinks has 6 elements where 4 are needed");
     assert_eq!(call(good, 0, 32, 32), "attention: cache has 0 elements where 512 are needed");

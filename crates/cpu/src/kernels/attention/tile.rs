@@ -3,16 +3,17 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::plan::{Attention, Plan, RANGE, TILE_ROWS, Task, partial_len};
+use super::dots::Dots;
+use super::plan::{Attention, Chosen, Plan, RANGE, TILE_ROWS, Task, partial_len};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
 
 /// Tiles of keys in a range.
-const TILES: usize = RANGE / TILE;
+pub(in crate::kernels) const TILES: usize = RANGE / TILE;
 
 /// From one row of scores to the next: a line more than the range, so that rows do not compete for cache sets.
-const SCORES_STRIDE: usize = RANGE + LANES;
+pub(in crate::kernels) const SCORES_STRIDE: usize = RANGE + LANES;
 
 /// Everything a task reads, and where it writes.
 pub struct Job<'a, T> {
@@ -23,16 +24,36 @@ pub struct Job<'a, T> {
     pub(super) cache: &'a [T],
     /// `[tokens, heads, head_dim]`
     pub(super) q: &'a [f32],
-    /// `[tokens, heads, head_dim]`; a task writes the rows of its own tile only.
+    /// `[tokens, heads, width]`; a task writes the rows of its own tile only.
     pub(super) out: Disjoint<'a, f32>,
     pub(super) plan: &'a Plan,
     /// Results of ranges whose tile is divided among several tasks; each range belongs to one task.
     pub(super) partials: Disjoint<'a, f32>,
 }
 
-/// Elements of working memory: queries, scores, the partial result of a range, the result so far.
-pub(super) fn scratch_len(head_dim: usize) -> usize {
-    head_dim * LANES + TILE_ROWS * SCORES_STRIDE + 2 * partial_len(head_dim)
+impl<T> Job<'_, T> {
+    /// Dims of a value.
+    fn width(&self) -> usize {
+        self.attention.width(self.batch.layout().head_dim())
+    }
+
+    /// The positions chosen for the token of a task's rows, unless they are all that it sees.
+    fn chosen(&self, task: &Task) -> Option<&[u32]> {
+        let Chosen { count, positions } = self.attention.chosen?;
+        let token = task.first_row / (self.attention.heads / self.batch.layout().kv_heads());
+        if self.batch.first_position(task.sequence) + token < count {
+            return None;
+        }
+        Some(&positions[(self.batch.rows(task.sequence).start + token) * count..][..count])
+    }
+}
+
+/// Elements of working memory: queries, scores, the partial result of a range, the result so far, rows of chosen
+/// positions.
+pub(super) fn scratch_len(attention: &Attention<'_>, head_dim: usize) -> usize {
+    let gathered = if attention.chosen.is_some() { RANGE * head_dim } else { 0 };
+    let partials = 2 * partial_len(attention.width(head_dim));
+    head_dim.next_multiple_of(LANES) * LANES + TILE_ROWS * SCORES_STRIDE + partials + gathered
 }
 
 impl Task {
@@ -40,15 +61,14 @@ impl Task {
     fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
         let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
-        call.attention.first_seen(position)..position + 1
+        call.attention.first_seen(position)..call.attention.last_seen(position) + 1
     }
 
-    /// Where row `row` of the tile lies in `q` and `out`.
-    fn row<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
+    /// Where row `row` of the tile lies in `q` or `out`, whose rows have so many dims.
+    fn row<T>(&self, call: &Job<'_, T>, row: usize, dims: usize) -> Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
         let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
         let token = call.batch.rows(self.sequence).start + token;
-        let dims = call.batch.layout().head_dim();
         let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
         start..start + dims
     }
@@ -61,16 +81,17 @@ impl Task {
 pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scratch: &mut [f32]) {
     let task = &call.plan.tasks[index];
     let dims = call.batch.layout().head_dim();
-    let (queries, rest) = scratch.split_at_mut(dims * LANES);
+    let (queries, rest) = scratch.split_at_mut(dims.next_multiple_of(LANES) * LANES);
     let (scores, rest) = rest.split_at_mut(TILE_ROWS * SCORES_STRIDE);
-    let (partial, state) = rest.split_at_mut(partial_len(dims));
+    let (partial, rest) = rest.split_at_mut(partial_len(call.width()));
+    let (state, gathered) = rest.split_at_mut(partial_len(call.width()));
     pack_queries(call, task, queries);
     clear(state);
     sink(call, task, state);
     for range in task.ranges.clone() {
         match task.shared {
             None => {
-                attend(s, call, task, range, queries, scores, partial);
+                attend(s, call, task, range, queries, scores, gathered, partial);
                 fold(s, call, task, range, partial, state);
             }
             Some(shared) => {
@@ -78,7 +99,7 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
                 let start = shared.partials + (range - shared.ranges.start) * partial.len();
                 // SAFETY: each range of a shared tile belongs to one task.
                 let partial = unsafe { call.partials.part(start..start + partial.len()) };
-                attend(s, call, task, range, queries, scores, partial);
+                attend(s, call, task, range, queries, scores, gathered, partial);
             }
         }
     }
@@ -98,13 +119,18 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
     finish(s, call, task, state);
 }
 
-/// Queries scaled and transposed, `[head_dim, 16]`; lanes without a row are 0.
+/// Queries scaled and transposed, `[head_dim, 16]`, or row by row for keys that lie so, `[16, head_dim]` with rows of
+/// whole vectors; the rest is 0.
 #[inline(always)]
 fn pack_queries<T>(call: &Job<'_, T>, task: &Task, queries: &mut [f32]) {
     queries.fill(0.0);
+    let layout = call.batch.layout();
+    let dims = layout.head_dim();
+    let (row_stride, dim_stride) =
+        if layout.has_rows() { (dims.next_multiple_of(LANES), 1) } else { (1, LANES) };
     for row in 0..task.rows {
-        let q = &call.q[task.row(call, row)];
-        for (packed, q) in queries[row..].iter_mut().step_by(LANES).zip(q) {
+        let q = &call.q[task.row(call, row, dims)];
+        for (packed, q) in queries[row * row_stride..].iter_mut().step_by(dim_stride).zip(q) {
             *packed = q * call.attention.scale;
         }
     }
@@ -130,6 +156,7 @@ fn sink<T>(call: &Job<'_, T>, task: &Task, state: &mut [f32]) {
 
 /// Scores, weights and weighted values of one range, into `partial`.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "a range, and the parts of the working memory")]
 fn attend<S: Simd, T: Scalar>(
     s: S,
     call: &Job<'_, T>,
@@ -137,19 +164,35 @@ fn attend<S: Simd, T: Scalar>(
     range: usize,
     queries: &[f32],
     scores: &mut [f32],
+    gathered: &mut [f32],
     partial: &mut [f32],
 ) {
     clear(partial);
     let visible = visible_in(call, task, range);
-    let dims = call.batch.layout().head_dim();
+    let layout = call.batch.layout();
+    let (dims, width) = (layout.head_dim(), call.width());
     let from = visible[..task.rows].iter().map(|v| v.0).min().unwrap_or(0);
     let to = visible[..task.rows].iter().map(|v| v.1).max().unwrap_or(0);
     let tiles = from / TILE..to.div_ceil(TILE);
-    let (keys, values) = pointers(call, task, range, tiles.clone());
-    assert!(queries.len() == dims * LANES && scores.len() == TILE_ROWS * SCORES_STRIDE);
-    assert!(partial.len() == partial_len(dims) && tiles.end <= TILES && task.rows <= TILE_ROWS);
-    // SAFETY: the asserted lengths; `pointers` set the tiles named here, each to a whole tile.
-    unsafe { score(s, task.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr()) };
+    let (keys, values) = match call.chosen(task) {
+        None => pointers(call, task, range, tiles.clone()),
+        Some(chosen) => {
+            let rows = gather(call, task, &chosen[range * RANGE..][..to], gathered);
+            ([std::ptr::null(); TILES], rows)
+        }
+    };
+    assert!(queries.len() == dims.next_multiple_of(LANES) * LANES);
+    assert!(scores.len() == TILE_ROWS * SCORES_STRIDE && width <= dims);
+    assert!(partial.len() == partial_len(width) && tiles.end <= TILES && task.rows <= TILE_ROWS);
+    // SAFETY: the asserted lengths; the tiles named here are set, each to a whole tile or to all rows that are seen.
+    unsafe {
+        if layout.has_rows() {
+            let (queries, keys, scores) = (queries.as_ptr(), &values, scores.as_mut_ptr());
+            Dots { queries, keys, dims, scores }.score(s, task.rows, from..to);
+        } else {
+            score(s, task.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr());
+        }
+    }
     for (row, &(from, to)) in visible[..task.rows].iter().enumerate() {
         if from < to {
             let scores = &mut scores[row * SCORES_STRIDE..][..RANGE];
@@ -158,8 +201,8 @@ fn attend<S: Simd, T: Scalar>(
             partial[LANES + row] = sum;
         }
     }
-    let sums =
-        Sums { values: &values, dims, scores: scores.as_ptr(), out: partial[2 * LANES..].as_mut_ptr() };
+    let out = partial[2 * LANES..].as_mut_ptr();
+    let sums = Sums { values: &values, stride: dims, dims: width, scores: scores.as_ptr(), out };
     // SAFETY: as above; rows see positions within the tiles only.
     unsafe { sums.add_visible(s, &visible[..task.rows]) };
 }
@@ -199,6 +242,35 @@ fn pointers<T>(
         values[tile] = call.cache[start..start + tile_len].as_ptr();
     }
     (keys, values)
+}
+
+/// Copies the rows of some positions, in their order, and gives where each tile of the copies lies.
+#[inline(always)]
+fn gather<T: Scalar>(
+    call: &Job<'_, T>,
+    task: &Task,
+    positions: &[u32],
+    gathered: &mut [f32],
+) -> [*const T; TILES] {
+    let layout = call.batch.layout();
+    let dims = layout.head_dim();
+    const { assert!(size_of::<T>() <= size_of::<f32>() && align_of::<T>() <= align_of::<f32>()) };
+    assert!(positions.len() * dims <= gathered.len() && positions.len() <= RANGE);
+    let copies = gathered.as_mut_ptr().cast::<T>();
+    for (index, &position) in positions.iter().enumerate() {
+        let page = call.batch.page(task.sequence, position as usize);
+        let slot = position as usize % layout.page_size();
+        let start = layout.values(page, call.layer, task.kv_head) + slot * dims;
+        let row = &call.cache[start..start + dims];
+        // SAFETY: the asserted lengths: an element takes no more room than an f32.
+        unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), copies.add(index * dims), dims) };
+    }
+    let mut tiles = [std::ptr::null(); TILES];
+    for (tile, pointer) in tiles.iter_mut().enumerate().take(positions.len().div_ceil(TILE)) {
+        // SAFETY: the tile's first row is among the copies.
+        *pointer = unsafe { copies.add(tile * TILE * dims) };
+    }
+    tiles
 }
 
 /// Scores of the first `rows` rows and all positions of `tiles`, as many rows at a time as the registers hold.
@@ -350,8 +422,9 @@ enum Part {
 
 /// Sums of values, weighted.
 struct Sums<'a, T> {
-    /// `[16, dims]` each.
+    /// `[16, stride]` each, of which the first `dims` are summed.
     values: &'a [*const T; TILES],
+    stride: usize,
     dims: usize,
     /// Weights, [`SCORES_STRIDE`] a row.
     scores: *const f32,
@@ -482,7 +555,7 @@ impl<T: Scalar> Sums<'_, T> {
                 let end = positions.end.min((position / TILE + 1) * TILE);
                 let tile = self.values[position / TILE].add(dim);
                 for position in position..end {
-                    let from = tile.add(position % TILE * self.dims);
+                    let from = tile.add(position % TILE * self.stride);
                     let mut value = [s.splat(0.0); C];
                     for (c, value) in value.iter_mut().enumerate() {
                         *value = if PARTIAL {
@@ -521,7 +594,7 @@ fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial:
     // SAFETY: the arrays have sixteen values.
     let (old, new) =
         unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
-    let dims = call.batch.layout().head_dim().next_multiple_of(LANES);
+    let dims = call.width().next_multiple_of(LANES);
     let visible = visible_in(call, task, range);
     for row in (0..task.rows).filter(|&row| visible[row].0 < visible[row].1) {
         state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
@@ -541,11 +614,11 @@ fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial:
 /// Divides by the sums of weights and writes the rows.
 #[inline(always)]
 fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, state: &[f32]) {
-    let dims = call.batch.layout().head_dim();
-    let stride = dims.next_multiple_of(LANES);
+    let width = call.width();
+    let stride = width.next_multiple_of(LANES);
     for row in 0..task.rows {
         // SAFETY: one task finishes each tile, and tiles do not share rows.
-        let out = unsafe { call.out.part(task.row(call, row)) };
+        let out = unsafe { call.out.part(task.row(call, row, width)) };
         let sum = s.splat(state[LANES + row]);
         let values = &state[2 * LANES + row * stride..][..stride];
         for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
