@@ -40,7 +40,8 @@ LENGTH = 40
 LONG_LENGTH = 420
 # Checkpoints of several kinds of state, and of ropes and windows that matter over many pages.
 LONG: set[str] = {
-    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision", "deepseek_v3",
+    "glm_moe_dsa",
 }
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -65,6 +66,11 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_p
 TEN = {"hidden_size": 40, "intermediate_size": 24, "vocab_size": 64}
 SMALLER = {"hidden_size": 24, "intermediate_size": 24, "vocab_size": 64}
 TIED = {"tie_word_embeddings": True}
+# Dims that are multiples of nothing.
+LATENT = {
+    **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4, "v_head_dim": 9,
+    "n_shared_experts": 1, "moe_intermediate_size": 10,
+}
 LINEAR = "linear_attention"
 DELTA_NET = {
     **SMALLER, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 10, "linear_num_key_heads": 2,
@@ -166,6 +172,72 @@ MODELS = {
     "qwen3_moe_sparse": ("Qwen3Moe", {
         "num_hidden_layers": 3, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
         "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0, 2],
+    }),
+    # Two of three groups, the layers after a dense one, and half of each head turned.
+    "glm4_moe": ("Glm4Moe", {
+        **SMALLER, "num_hidden_layers": 3, "head_dim": 12, "num_key_value_heads": 1, "n_routed_experts": 9, "n_group": 3,
+        "topk_group": 2, "num_experts_per_tok": 3, "moe_intermediate_size": 10, "n_shared_experts": 2,
+        "routed_scaling_factor": 1.7, "use_qk_norm": True, "attention_bias": True,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}, "num_mtp_layers": 0,
+    }),
+    "glm4_moe_plain": ("Glm4Moe", {
+        **SMALLER, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 10, "n_routed_experts": 5,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1, "norm_topk_prob": False,
+        "first_k_dense_replace": 0, "rope_parameters": {**THETA, "partial_rotary_factor": 0.4}, **TIED,
+    }),
+    # Heads whose keys, values and latents are all of different sizes; stretched positions, by which scores grow.
+    "deepseek_v2": ("DeepseekV2", {
+        **LATENT, "kv_lora_rank": 18, "qk_nope_head_dim": 6, "q_lora_rank": None, "n_routed_experts": 6, "num_experts_per_tok": 3, "n_group": 3, "topk_group": 2,
+        "topk_method": "group_limited_greedy", "routed_scaling_factor": 2.0, "first_k_dense_replace": 1,
+        "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 0.707, "mscale_all_dim": 0.707},
+    }),
+    "deepseek_v2_greedy": ("DeepseekV2", {
+        **LATENT, "num_attention_heads": 3, "num_key_value_heads": 3, "kv_lora_rank": 22, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 6, "v_head_dim": 5, "q_lora_rank": 18, "n_routed_experts": 5, "num_experts_per_tok": 2, "topk_method": "greedy", "attention_bias": True, **TIED,
+    }),
+    "deepseek_v3": ("DeepseekV3", {
+        **LATENT, "num_hidden_layers": 3, "q_lora_rank": 10, "n_routed_experts": 9, "num_experts_per_tok": 3,
+        "n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "scoring_func": "sigmoid",
+        "routed_scaling_factor": 2.5, "num_mtp_layers": 0,
+        "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
+    }),
+    # Fewer positions than the prompt has are chosen.
+    "deepseek_v32": ("DeepseekV32", {
+        **LATENT, "q_lora_rank": 10, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+        "first_k_dense_replace": 1, "scoring_func": "sigmoid", "index_topk": 21, "index_head_dim": 6, "index_n_heads": 3,
+        "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
+    }),
+    "glm_moe_dsa": ("GlmMoeDsa", {
+        **LATENT, "num_hidden_layers": 3, "qk_nope_head_dim": 10, "v_head_dim": 12, "q_lora_rank": 9, "n_routed_experts": 4,
+        "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "scoring_func": "sigmoid",
+        "index_topk": 30, "index_head_dim": 5, "index_n_heads": 4, "indexer_types": ["full", "shared", "full"],
+    }),
+    "glm4_moe_lite": ("Glm4MoeLite", {
+        **LATENT, "qk_nope_head_dim": 10, "v_head_dim": 12, "q_lora_rank": 9, "n_routed_experts": 5,
+        "num_experts_per_tok": 2, "routed_scaling_factor": 1.8,
+    }),
+    "dots1": ("Dots1", {
+        **SMALLER, "head_dim": 10, "num_key_value_heads": 1, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 10, "n_shared_experts": 1, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 1.5, "norm_topk_prob": True, "sliding_window": None, "scoring_func": "sigmoid",
+    }),
+    "hunyuan": ("HunYuanDenseV1", {**SMALLER, "head_dim": 10, "num_key_value_heads": 1, "attention_bias": True}),
+    # A base that is stretched.
+    "hunyuan_alpha": ("HunYuanDenseV1", {
+        **SMALLER, "head_dim": 12, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 50.0, "factor": 1.0, "alpha": 5.0}, **TIED,
+    }),
+    "hunyuan_moe": ("HunYuanMoEV1", {
+        **SMALLER, "head_dim": 10, "num_experts": 5, "moe_topk": [2, 2], "moe_intermediate_size": [24, 24],
+        "num_shared_expert": [1, 1],
+    }),
+    "ernie4_5_moe": ("Ernie4_5_Moe", {
+        **SMALLER, "num_hidden_layers": 3, "num_key_value_heads": 1, "moe_num_experts": 5, "moe_k": 2,
+        "moe_intermediate_size": 12, "moe_num_shared_experts": 2, "moe_layer_start_index": 1, **TIED,
+    }),
+    "minimax_m2": ("MiniMaxM2", {
+        **SMALLER, "head_dim": 10, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 12,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.6}, "rotary_dim": 6,
+        "scoring_func": "sigmoid",
     }),
     # Attention between delta nets.
     "qwen3_next": ("Qwen3Next", {
@@ -274,7 +346,11 @@ GGUF_NAMES = {
     "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
 # Those whose GGUF files llama.cpp's converter writes.
-CONVERTED = {"qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision"}
+CONVERTED = {
+    "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision", "deepseek_v2", "deepseek_v2_greedy",
+    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
+    "hunyuan", "hunyuan_moe", "ernie4_5_moe",
+}
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
@@ -379,6 +455,9 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     """Gives every parameter values that show when it is left out."""
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=random)
+        if name.endswith("correction_bias"):
+            parameter.data.copy_(0.1 * noise)
+            continue
         if parameter.dim() == 2 or ".experts." in name:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
@@ -390,6 +469,9 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
                 # Some heads forget within a few tokens, some hardly at all.
                 noise = 5.0 * noise - 8.0
         parameter.data.copy_(noise)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("correction_bias"):
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=random))
 
 
 def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -584,6 +666,7 @@ def write(name: str, family: str, settings: dict) -> None:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
     config = model_class.config_class(**settings)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     model = model_class(config).eval()
     random = torch.Generator().manual_seed(20240607)
     with torch.no_grad():

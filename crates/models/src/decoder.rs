@@ -4,7 +4,9 @@ use graph::ops::{Embedding, Gather, RaggedPositions};
 use graph::{Graph, Value};
 use tensor::DType;
 
-use crate::layers::{self, Attention, Cached, Channel, Context, GatedDelta, Norm, Norms, Temperature};
+use crate::layers::{
+    self, Attention, Cached, Channel, Context, GatedDelta, LatentAttention, Norm, Norms, Temperature,
+};
 use crate::state::{self, LayerState};
 use crate::{Error, Rope};
 
@@ -57,6 +59,8 @@ pub struct Layer {
 pub enum Mixer {
     /// Attention over all earlier tokens, or those of a window.
     Attention(Attention),
+    /// Attention of which all heads share a row of each token.
+    Latent(LatentAttention),
     /// A linear attention whose state forgets.
     GatedDelta(GatedDelta),
 }
@@ -125,7 +129,8 @@ impl Decoder {
         let ropes = ropes.collect::<Result<_, Error>>()?;
         let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
         let temperature = temperature.transpose()?;
-        let shared = Cached { ropes, temperature, caches, ragged, states, state_table };
+        let chosen = None;
+        let shared = Cached { ropes, temperature, caches, ragged, chosen, states, state_table };
         let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
         let mut x = self.embed(&mut context, tokens, positions)?;
         for (index, (layer, state)) in self.layers.iter().zip(&locations).enumerate() {
@@ -154,7 +159,7 @@ impl Decoder {
     pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
         self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::GatedDelta(_) => None,
+            Mixer::Latent(_) | Mixer::GatedDelta(_) => None,
         })
     }
 
@@ -206,6 +211,7 @@ impl Layer {
         let read = normalized(context, "attn_norm", x)?;
         let mixed = match self.mixer {
             Mixer::Attention(attention) => attention.build(context, state, &prefix, read)?,
+            Mixer::Latent(latent) => latent.build(context, state, &prefix, read)?,
             Mixer::GatedDelta(delta) => delta.build(context, state, &prefix, read)?,
         };
         let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
@@ -229,6 +235,7 @@ impl Layer {
     fn parameters(&self, hidden: usize) -> usize {
         let mixer = match self.mixer {
             Mixer::Attention(attention) => attention.parameters(hidden),
+            Mixer::Latent(latent) => latent.parameters(hidden),
             Mixer::GatedDelta(delta) => delta.parameters(hidden),
         };
         self.norms.parameters(hidden) + mixer

@@ -140,6 +140,35 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
+    /// Names what makes keys and values of latents: matrices of each head, which files store together.
+    ///
+    /// # Errors
+    /// If there are other rows than the configuration says.
+    pub(crate) fn split_latents(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(latent) = config.latent else { return Ok(()) };
+        let (heads, keys) = (config.heads, config.head_dim - config.rope.dims);
+        let rows = keys + latent.value_dims;
+        for layer in 0..config.layers {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.weight");
+            let Some(found) = self.rows(&name("attn_kv_b")) else { continue };
+            let expected = heads * rows;
+            if found != expected {
+                let message = format!("has {found} rows, but the configuration makes it {expected}");
+                return Err(Error::Weight { name: name("attn_kv_b"), message });
+            }
+            let whole = Box::new(self.names.remove(&name("attn_kv_b")).expect("it has rows"));
+            let part = |rows: Range<usize>, transposed: bool| Stored::Heads {
+                whole: whole.clone(),
+                heads,
+                rows,
+                transposed,
+            };
+            self.names.insert(name("attn_k_b"), part(0..keys, true));
+            self.names.insert(name("attn_v_b"), part(keys..rows, false));
+        }
+        Ok(())
+    }
+
     /// Names the parts of the matrices of gated delta nets that hold, for each key head, its query, its key, its values
     /// and their gates; and of those that hold, for each key head, β and then α of its values.
     ///

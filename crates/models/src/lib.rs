@@ -25,14 +25,18 @@ mod stored;
 
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
-pub use config::{Config, DeltaConfig, EncoderConfig, ExpertConfig, Multipliers, RopeConfig, Scaling};
+pub use config::{
+    Config, DeltaConfig, EncoderConfig, ExpertConfig, IndexerConfig, LatentConfig, Multipliers, RopeConfig,
+    Scaling,
+};
 pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, EncoderOutput, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Attention, Channel, ClassificationHead, Experts, Gated, GatedDelta, Norm, Norms, Plain,
-    QkNorm, SelfAttention, SharedExpert, Temperature,
+    Activation, Attention, Channel, ClassificationHead, ExpertGroups, Experts, Gated, GatedDelta, Indexer,
+    LatentAttention, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert,
+    Temperature,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

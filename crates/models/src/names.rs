@@ -158,10 +158,12 @@ pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
     }
 }
 
-/// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight.
+/// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight unless
+/// it is called a bias.
 fn apart(name: &str) -> (&str, &'static str) {
     let leaf = |leaf: &&'static str| Some((name.strip_suffix(*leaf)?.strip_suffix('.')?, *leaf));
-    LEAVES.iter().find_map(|own| leaf(&own)).unwrap_or((name, "weight"))
+    let alone = if name.ends_with("_correction_bias") { "bias" } else { "weight" };
+    LEAVES.iter().find_map(|own| leaf(&own)).unwrap_or((name, alone))
 }
 
 fn without_wrappers(mut name: &str) -> &str {

@@ -3,7 +3,7 @@
 use graph::{Dim, Type};
 use tensor::DType;
 
-use crate::{Decoder, Mixer};
+use crate::{Decoder, LatentAttention, Mixer, Reach};
 
 /// The input `u32[tokens]`: the new tokens of all sequences of a ragged batch, end to end.
 pub const TOKENS: &str = "tokens";
@@ -44,6 +44,16 @@ pub struct KeyValueCache {
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
+    /// Whether values are kept beside keys. Else they are part of these.
+    pub has_values: bool,
+}
+
+/// What a layer keeps of each token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheShape {
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) has_values: bool,
 }
 
 /// The states of layers that are alike: f32, of one size however long the sequence is.
@@ -62,6 +72,8 @@ pub struct SequenceState {
 pub(crate) struct LayerState {
     /// Its keys and values.
     pub(crate) cache: Option<Location>,
+    /// The keys of its indexer.
+    pub(crate) index: Option<Location>,
     /// Its states per sequence, in the order of [`Mixer::sequence_shapes`].
     pub(crate) states: Vec<Location>,
 }
@@ -99,12 +111,17 @@ impl SequenceState {
 
 impl KeyValueCache {
     fn elements_per_token(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_dim
+        self.parts() * self.layers * self.kv_heads * self.head_dim
     }
 
-    /// `mut dtype[pages, layers, 2, kv_heads, page_size · head_dim]`, with a symbol for the number of pages.
+    fn parts(&self) -> usize {
+        if self.has_values { 2 } else { 1 }
+    }
+
+    /// `mut dtype[pages, layers, parts, kv_heads, page_size · head_dim]`, with a symbol for the number of pages; keys and
+    /// values are two parts.
     fn ty(&self, page_size: usize, dtype: DType) -> Type {
-        let sizes = [self.layers, 2, self.kv_heads, page_size * self.head_dim].map(Dim::from);
+        let sizes = [self.layers, self.parts(), self.kv_heads, page_size * self.head_dim].map(Dim::from);
         Type::buffer(dtype, std::iter::once(Dim::symbol(PAGES)).chain(sizes))
     }
 }
@@ -145,7 +162,8 @@ impl Decoder {
             let states = layer.mixer.sequence_shapes().into_iter().map(|shape| state.add_to_sequence(shape));
             LayerState {
                 states: states.collect(),
-                cache: layer.mixer.cached_heads().map(|heads| state.add_to_token(heads)),
+                cache: layer.mixer.cached().map(|shape| state.add_to_token(shape)),
+                index: layer.mixer.indexed().map(|shape| state.add_to_token(shape)),
             }
         });
         let locations = locations.collect();
@@ -154,12 +172,15 @@ impl Decoder {
 }
 
 impl State {
-    /// Makes room for a layer that keeps keys and values of so many heads of so many dims.
-    fn add_to_token(&mut self, (kv_heads, head_dim): (usize, usize)) -> Location {
-        let alike = |cache: &KeyValueCache| (cache.kv_heads, cache.head_dim) == (kv_heads, head_dim);
+    /// Makes room for a layer that keeps so much of each token.
+    fn add_to_token(&mut self, shape: CacheShape) -> Location {
+        let CacheShape { kv_heads, head_dim, has_values } = shape;
+        let alike = |cache: &KeyValueCache| {
+            (cache.kv_heads, cache.head_dim, cache.has_values) == (kv_heads, head_dim, has_values)
+        };
         let input = self.per_token.iter().position(alike).unwrap_or_else(|| {
             let name = numbered("cache", self.per_token.len());
-            self.per_token.push(KeyValueCache { name, layers: 0, kv_heads, head_dim });
+            self.per_token.push(KeyValueCache { name, layers: 0, kv_heads, head_dim, has_values });
             self.per_token.len() - 1
         });
         let layer = self.per_token[input].layers;
@@ -186,18 +207,35 @@ fn numbered(name: &str, index: usize) -> String {
 }
 
 impl Mixer {
-    /// The heads, and dims of each, that it keeps keys and values of for every token, if it does.
-    fn cached_heads(&self) -> Option<(usize, usize)> {
+    /// What it keeps of each token, if it does.
+    fn cached(&self) -> Option<CacheShape> {
         match self {
-            Mixer::Attention(attention) => Some((attention.kv_heads, attention.head_dim)),
+            Mixer::Attention(attention) => {
+                let (kv_heads, head_dim) = (attention.kv_heads, attention.head_dim);
+                Some(CacheShape { kv_heads, head_dim, has_values: true })
+            }
+            Mixer::Latent(latent) => {
+                let head_dim = latent.rank + latent.rotated_dims;
+                Some(CacheShape { kv_heads: 1, head_dim, has_values: false })
+            }
             Mixer::GatedDelta(_) => None,
+        }
+    }
+
+    /// What its indexer keeps of each token, if it has one.
+    fn indexed(&self) -> Option<CacheShape> {
+        match self {
+            Mixer::Latent(LatentAttention { reach: Reach::Indexed(indexer), .. }) => {
+                Some(CacheShape { kv_heads: 1, head_dim: indexer.dims, has_values: false })
+            }
+            _ => None,
         }
     }
 
     /// The shapes of what it keeps of all earlier tokens of a sequence together.
     fn sequence_shapes(&self) -> Vec<Vec<usize>> {
         match self {
-            Mixer::Attention(_) => Vec::new(),
+            Mixer::Attention(_) | Mixer::Latent(_) => Vec::new(),
             Mixer::GatedDelta(delta) => delta.sequence_shapes(),
         }
     }

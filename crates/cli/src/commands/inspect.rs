@@ -137,6 +137,12 @@ fn heads(decoder: &Decoder) -> String {
                 "{} query, {} key-value, {} dims each",
                 attention.heads, attention.kv_heads, attention.head_dim
             ),
+            Mixer::Latent(latent) => format!(
+                "{} query, {} dims each, latents of {} dims",
+                latent.heads,
+                latent.plain_dims + latent.rotated_dims,
+                latent.rank
+            ),
             Mixer::GatedDelta(delta) => format!(
                 "{} key of {} dims, {} value of {} (delta net)",
                 delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim

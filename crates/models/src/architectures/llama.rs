@@ -7,7 +7,7 @@ use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{
     Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, Gated, Layer, Mixer, Norm, Norms,
-    Plain, Residual, Rope, SharedExpert, WeightTypes,
+    Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
 };
 
 /// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
@@ -162,11 +162,13 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
     }
     let shared = experts.shared_width;
     let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp") });
-    let ExpertConfig { count, per_token, width, normalized, .. } = experts;
+    let ExpertConfig { count, per_token, width, routing, .. } = experts;
+    let correction = weights.dtype(&format!("blk.{index}.exp_probs_b.bias")).is_some();
+    let routing = Routing { correction, ..routing };
     let activation = match config.activation {
         None => Unary::Silu,
         Some(Activation::Unary(unary)) => unary,
         Some(Activation::ReluSquared) => unreachable!("refused where the configuration is checked"),
     };
-    Channel::Experts(Experts { width, activation, count, per_token, normalized, shared })
+    Channel::Experts(Experts { width, activation, count, per_token, routing, shared })
 }

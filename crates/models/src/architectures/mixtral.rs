@@ -27,7 +27,7 @@ pub(crate) const MIXTRAL: Architecture = Architecture {
 };
 
 /// Experts one by one, or all together with gate and up one on the other within each.
-const EXPERT_NAMES: NameTable = &[
+pub(super) const EXPERT_NAMES: NameTable = &[
     ("layers.#.block_sparse_moe.gate", "blk.#.ffn_gate_inp"),
     ("layers.#.block_sparse_moe.experts.#.w1", "blk.#.ffn_gate.#"),
     ("layers.#.block_sparse_moe.experts.#.w2", "blk.#.ffn_down.#"),

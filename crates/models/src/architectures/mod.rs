@@ -2,7 +2,9 @@
 
 mod bert;
 mod cohere;
+mod deepseek;
 mod distilbert;
+mod dots1;
 mod ernie4_5;
 mod exaone4;
 mod falcon;
@@ -10,11 +12,14 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod glm4_moe;
 mod gpt2;
 mod gpt_neox;
 mod granite;
 mod granite_moe;
+mod hunyuan;
 mod llama;
+mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod mpnet;
@@ -116,6 +121,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmo2::OLMO2,
     olmo2::OLMO3,
     olmoe::OLMOE,
+    minimax_m2::MINIMAX_M2,
+    dots1::DOTS1,
+    hunyuan::HUNYUAN,
+    hunyuan::HUNYUAN_MOE,
     exaone4::EXAONE4,
     gemma::GEMMA,
     gemma2::GEMMA2,
@@ -129,7 +138,15 @@ pub const ARCHITECTURES: &[Architecture] = &[
     stablelm::STABLELM,
     glm4::GLM,
     glm4::GLM4,
+    glm4_moe::GLM4_MOE,
+    // Before V3 and others, whose GGUF files call themselves so too.
+    deepseek::DEEPSEEK_V2,
+    deepseek::DEEPSEEK_V3,
+    deepseek::DEEPSEEK_V32,
+    deepseek::GLM_MOE_DSA,
+    deepseek::GLM4_MOE_LITE,
     ernie4_5::ERNIE4_5,
+    ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,
     falcon::FALCON,
     nemotron::NEMOTRON,

@@ -44,7 +44,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     rms_norm(keys)
 }
 
-fn olmoe(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn olmoe(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     for attention in decoder.attentions_mut() {
         attention.qk_norm = Some(QkNorm::Whole(Norm::Rms { eps: config.norm_eps }));

@@ -79,7 +79,7 @@ fn qwen2_moe(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> De
 /// Shares of a token's experts do not sum to 1 unless the file says it.
 pub(super) fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     if let (Some(experts), None) = (&mut config.experts, keys.optional::<bool>("expert_weights_norm")?) {
-        experts.normalized = false;
+        experts.routing.normalized = false;
     }
     Ok(())
 }

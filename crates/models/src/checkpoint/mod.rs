@@ -434,7 +434,7 @@ impl Gathered {
         };
         let types = Names { reader, names: &names, dtype: options.dtype };
         let taken = check_weights(&config, &network, &types)?;
-        let unused = unused::tensors(&types, &taken, &network);
+        let unused = unused::tensors(&config, &types, &taken, &network);
         let vectors = converted_vectors(&types, zero_centered)?;
         Ok(Gathered { config, network, names, vectors, unused })
     }

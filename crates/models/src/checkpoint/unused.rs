@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::Network;
 use crate::stored::Names;
+use crate::{Config, Network};
 
 /// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
 /// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)
@@ -34,12 +34,18 @@ const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet."];
 
 /// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
 /// nothing here; sorted.
-pub(super) fn tensors(types: &Names<'_>, taken: &HashSet<String>, network: &Network) -> Vec<String> {
+pub(super) fn tensors(
+    config: &Config,
+    types: &Names<'_>,
+    taken: &HashSet<String>,
+    network: &Network,
+) -> Vec<String> {
+    let idle = |name: &str| is_idle(name, network) || predicts_further(name, config);
     let taken: HashSet<&str> =
         taken.iter().filter_map(|name| types.names.get(name)).flat_map(|stored| stored.tensors()).collect();
     let stored = types.reader.weights.tensors().map(|(name, _)| name);
     let mut unused: Vec<String> =
-        stored.filter(|name| !taken.contains(name) && !is_idle(name, network)).map(str::to_string).collect();
+        stored.filter(|name| !taken.contains(name) && !idle(name)).map(str::to_string).collect();
     unused.sort_unstable();
     unused
 }
@@ -52,4 +58,30 @@ fn is_idle(name: &str, network: &Network) -> bool {
     anywhere
         || predicts
         || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
+}
+
+/// Whether a tensor is of a layer that predicts tokens further ahead. These follow the others.
+fn predicts_further(name: &str, config: &Config) -> bool {
+    let layers = config.layers..config.layers.saturating_add(config.prediction_layers);
+    let number = ["blk.", "layers."].iter().find_map(|stem| {
+        let (_, rest) = name.split_once(stem)?;
+        rest.split_once('.')?.0.parse::<usize>().ok()
+    });
+    number.is_some_and(|number| layers.contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_after_the_last_one_predict_further() {
+        let config = Config { prediction_layers: 1, ..crate::config::tests::small() };
+        for name in ["model.layers.2.eh_proj.weight", "blk.2.nextn.enorm.weight"] {
+            assert!(predicts_further(name, &config), "{name}");
+        }
+        for name in ["model.layers.1.mlp.weight", "blk.3.attn_q.weight", "layers.x.enorm", "norm.weight"] {
+            assert!(!predicts_further(name, &config), "{name}");
+        }
+    }
 }

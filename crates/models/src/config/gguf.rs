@@ -2,9 +2,11 @@
 
 use weights::{FromMeta, MetaArray, MetaValue, Metadata};
 
-use super::{Config, ExpertConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling};
+use super::{
+    Config, ExpertConfig, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling,
+};
 use crate::architectures::Architecture;
-use crate::{Error, Temperature};
+use crate::{Error, ExpertGroups, Routing, Scores, Temperature};
 
 /// The keys of a file that begin with the name of its architecture.
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +71,19 @@ impl Config {
         }
         let head_dim = keys.optional::<usize>("attention.key_length")?.unwrap_or(hidden / heads);
         let value_dim = keys.optional::<usize>("attention.value_length")?.unwrap_or(head_dim);
-        if value_dim != head_dim {
+        let latent = latent(keys, value_dim)?;
+        // Keys of latents, as they are attended to, or of heads, as older files have them.
+        let head_dim = match latent {
+            Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(head_dim),
+            None => head_dim,
+        };
+        if latent.is_none() && value_dim != head_dim {
             let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
             return Err(Error::config("GGUF metadata", message));
         }
-        let layers = keys.size("block_count")?;
+        // Their blocks count too.
+        let prediction_layers = keys.optional::<usize>("nextn_predict_layers")?.unwrap_or(0);
+        let layers = keys.size("block_count")?.saturating_sub(prediction_layers);
         // 0 says that there is none.
         let window = keys.optional::<usize>("attention.sliding_window")?.filter(|&window| window > 0);
         let rope = RopeConfig {
@@ -91,9 +101,12 @@ impl Config {
             vocab: keys.optional("vocab_size")?.unwrap_or(vocab),
             hidden,
             layers,
+            prediction_layers,
             heads,
             kv_heads: keys.optional("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
+            latent,
+            indexed_layers: keys.flags("attention.indexer.types"),
             feed_forward: feed_forward(keys)?,
             experts: experts(keys)?,
             delta: None,
@@ -131,6 +144,22 @@ fn local_rope(keys: GgufKeys<'_>, rope: &RopeConfig) -> Result<Option<RopeConfig
     Ok(local.filter(|local| local != rope))
 }
 
+/// The latents that all heads share, if there are some.
+fn latent(keys: GgufKeys<'_>, value_dim: usize) -> Result<Option<LatentConfig>, Error> {
+    let Some(rank) = keys.optional("attention.kv_lora_rank")? else { return Ok(None) };
+    let query_rank = keys.optional("attention.q_lora_rank")?.filter(|&rank| rank > 0);
+    let value_dims = keys.optional("attention.value_length_mla")?.unwrap_or(value_dim);
+    let indexer = match keys.optional("attention.indexer.head_count")? {
+        None => None,
+        Some(heads) => Some(IndexerConfig {
+            heads,
+            dims: keys.size("attention.indexer.key_length")?,
+            positions: keys.size("attention.indexer.top_k")?,
+        }),
+    };
+    Ok(Some(LatentConfig { rank, query_rank, value_dims, indexer }))
+}
+
 /// A flag for each layer, or every how many layers one has no window.
 fn windowed_layers(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
     let key = "attention.sliding_window_pattern";
@@ -154,13 +183,39 @@ fn feed_forward(keys: GgufKeys<'_>) -> Result<usize, Error> {
 fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
     let Some(count) = keys.optional("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
     let width = keys.optional("expert_feed_forward_length")?.filter(|&width| width > 0);
+    let width = width.map_or_else(|| keys.size("feed_forward_length"), Ok)?;
+    let shared: Option<usize> = keys.optional("expert_shared_feed_forward_length")?;
+    let shared =
+        shared.or(keys.optional("expert_shared_count")?.map(|count: usize| count.saturating_mul(width)));
     Ok(Some(ExpertConfig {
         count,
         per_token: keys.size("expert_used_count")?,
-        width: width.map_or_else(|| keys.size("feed_forward_length"), Ok)?,
-        shared_width: keys.optional("expert_shared_feed_forward_length")?.filter(|&width| width > 0),
-        normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
+        width,
+        shared_width: shared.filter(|&width| width > 0),
+        routing: routing(keys)?,
     }))
+}
+
+fn routing(keys: GgufKeys<'_>) -> Result<Routing, Error> {
+    let scores = match keys.optional::<usize>("expert_gating_func")? {
+        // 3 is the softmax of a token's experts alone, which is that of all divided by their sum.
+        None | Some(0 | 1 | 3) => Scores::Softmax,
+        Some(2) => Scores::Sigmoid,
+        Some(other) => {
+            let message = format!("`{}` is {other}, expected 1 to 3", keys.key("expert_gating_func"));
+            return Err(Error::config("GGUF metadata", message));
+        }
+    };
+    // Files say how many there are, and not how they are ranked.
+    let best = if scores == Scores::Sigmoid { 2 } else { 1 };
+    let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
+    Ok(Routing {
+        scores,
+        correction: false,
+        groups: ExpertGroups::of(groups, best),
+        normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
+        scale: keys.optional("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0),
+    })
 }
 
 /// Only stretched models have one, which counts by their original context.

@@ -4,7 +4,7 @@ mod encoder;
 mod gguf;
 mod hugging_face;
 
-use crate::{Activation, Error, Temperature};
+use crate::{Activation, Error, ExpertGroups, Routing, Temperature};
 
 pub use encoder::EncoderConfig;
 pub(crate) use gguf::GgufKeys;
@@ -25,12 +25,20 @@ pub struct Config {
     pub hidden: usize,
     /// The number of layers.
     pub layers: usize,
+    /// How many layers follow them in the files that predict tokens further ahead. They are left out.
+    pub prediction_layers: usize,
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
+    /// The latents that all heads share, if attention has them. Heads then have the dims of queries, of which the last are
+    /// rotated.
+    pub latent: Option<LatentConfig>,
+    /// Which layers choose positions themselves, if the configuration lists them. Others take the choice of the last one
+    /// that does.
+    pub indexed_layers: Option<Vec<bool>>,
     /// The width inside the feed-forward block.
     pub feed_forward: usize,
     /// The experts in place of that block.
@@ -92,7 +100,7 @@ pub struct RopeConfig {
 }
 
 /// A mixture of experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ExpertConfig {
     /// How many there are.
     pub count: usize,
@@ -102,8 +110,32 @@ pub struct ExpertConfig {
     pub width: usize,
     /// The width inside an expert that every token gets beside.
     pub shared_width: Option<usize>,
-    /// Whether the shares of a token's experts sum to 1.
-    pub normalized: bool,
+    /// How they are chosen; the weights say whether there is a correction.
+    pub routing: Routing,
+}
+
+/// What latent attention keeps of a token, and makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentConfig {
+    /// How wide latents are.
+    pub rank: usize,
+    /// How wide the latents of queries are; none is queries made at once.
+    pub query_rank: Option<usize>,
+    /// Dims of each value.
+    pub value_dims: usize,
+    /// What chooses the positions that a token attends to, if not all.
+    pub indexer: Option<IndexerConfig>,
+}
+
+/// Heads that choose positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexerConfig {
+    /// How many there are.
+    pub heads: usize,
+    /// Dims of each.
+    pub dims: usize,
+    /// How many positions they choose.
+    pub positions: usize,
 }
 
 /// A gated delta net.
@@ -204,6 +236,7 @@ const MAX_SIZE: usize = 1 << 24;
 pub(crate) const MAX_LAYERS: usize = 1 << 12;
 const MAX_HEAD: usize = 1 << 14;
 const MAX_EXPERTS: usize = 1 << 12;
+const MAX_CHOSEN: usize = 1 << 16;
 
 impl Config {
     /// That the file has keys of other families, if it has some that would make a difference.
@@ -247,6 +280,22 @@ impl Config {
                 ("feed-forward size of the shared expert", experts.shared_width.unwrap_or(1), MAX_SIZE),
             ]
         });
+        let latent = self.latent.map(|latent| {
+            [
+                ("latent size", latent.rank, MAX_HEAD),
+                ("latent size of queries", latent.query_rank.unwrap_or(1), MAX_SIZE),
+                ("value size", latent.value_dims, MAX_HEAD),
+                ("number of rotated dims", self.rope.dims, self.head_dim.saturating_sub(1)),
+            ]
+        });
+        let indexer = self.latent.and_then(|latent| latent.indexer).map(|indexer| {
+            [
+                ("number of heads that choose positions", indexer.heads, MAX_HEAD),
+                ("size of heads that choose positions", indexer.dims, MAX_HEAD),
+                ("number of chosen positions", indexer.positions, MAX_CHOSEN),
+                ("number of rotated dims", self.rope.dims, indexer.dims),
+            ]
+        });
         let delta = self.delta.map(|delta| {
             [
                 ("number of key heads of delta nets", delta.key_heads, MAX_HEAD),
@@ -256,12 +305,14 @@ impl Config {
                 ("width of convolutions", delta.conv_width, MAX_HEAD),
             ]
         });
-        let parts = experts.into_iter().flatten().chain(delta.into_iter().flatten());
+        let latent = latent.into_iter().flatten().chain(indexer.into_iter().flatten());
+        let parts = experts.into_iter().flatten().chain(delta.into_iter().flatten()).chain(latent);
         for (what, size, limit) in sizes.into_iter().chain(parts) {
             if size == 0 || size > limit {
                 return Err(self.error(format!("the {what} is {size}, expected 1 to {limit}")));
             }
         }
+        self.experts.map_or(Ok(()), |experts| experts.check()).map_err(|message| self.error(message))?;
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(self.error(format!(
                 "{} heads cannot share {} key-value heads evenly",
@@ -289,6 +340,7 @@ impl Config {
             ("rotated", &self.rotated_layers),
             ("windowed", &self.windowed_layers),
             ("sparse", &self.sparse_layers),
+            ("indexed", &self.indexed_layers),
             ("recurrent", &self.recurrent_layers),
         ] {
             let count = listed.as_ref().map_or(self.layers, Vec::len);
@@ -304,6 +356,18 @@ impl Config {
         ] {
             if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
                 return Err(self.error(format!("the {what} is {limit}, expected a positive number")));
+            }
+        }
+        if let Some(LatentConfig { indexer: Some(_), query_rank, .. }) = self.latent {
+            if query_rank.is_none() {
+                return Err(
+                    self.error("positions are chosen by latents of queries, but there are none".into())
+                );
+            }
+            if self.indexed_layers.as_ref().is_some_and(|layers| !layers[0]) {
+                return Err(
+                    self.error("the first layer takes the positions that an earlier one chose".into())
+                );
             }
         }
         if self.experts.is_some() && self.activation == Some(Activation::ReluSquared) {
@@ -348,6 +412,33 @@ impl Config {
     }
 }
 
+impl ExpertConfig {
+    /// Checks that the numbers of the routing fit each other.
+    fn check(&self) -> Result<(), String> {
+        let Routing { groups, scale, .. } = self.routing;
+        if !scale.is_normal() {
+            return Err(format!(
+                "the factor on shares of experts is {scale}, expected a number other than 0"
+            ));
+        }
+        let Some(ExpertGroups { count, chosen, best }) = groups else { return Ok(()) };
+        if count == 0 || !self.count.is_multiple_of(count) {
+            return Err(format!("{} experts cannot form {count} groups evenly", self.count));
+        }
+        let size = self.count / count;
+        if best > size {
+            return Err(format!("{best} experts score each group, but it has {size}"));
+        }
+        if chosen == 0 || chosen > count || self.per_token > chosen * size {
+            let expected = self.per_token.div_ceil(size);
+            return Err(format!(
+                "{chosen} groups of {size} experts are chosen, expected {expected} to {count}"
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl RopeConfig {
     /// Checks that the numbers fit heads of a size.
     fn check(&self, head_dim: usize) -> Result<(), String> {
@@ -377,9 +468,12 @@ pub(crate) mod tests {
             vocab: 32,
             hidden: 64,
             layers: 2,
+            prediction_layers: 0,
             heads: 4,
             kv_heads: 2,
             head_dim: 16,
+            latent: None,
+            indexed_layers: None,
             feed_forward: 96,
             experts: None,
             delta: None,
@@ -427,12 +521,42 @@ pub(crate) mod tests {
         assert!(refusal(Config { local_rope: Some(rope(3)), ..small() }).contains("3 rotated dims"));
         assert!(refusal(Config { logit_softcap: Some(-1.0), ..small() }).contains("the logit softcap is -1"));
         let experts = |count, per_token| {
-            let experts = ExpertConfig { count, per_token, width: 96, shared_width: None, normalized: true };
+            let experts =
+                ExpertConfig { count, per_token, width: 96, shared_width: None, routing: Routing::default() };
             Config { experts: Some(experts), ..small() }
         };
         assert!(experts(8, 8).checked().is_ok());
         assert_eq!(refusal(experts(8, 9)), "test: the number of experts per token is 9, expected 1 to 8");
         assert_eq!(refusal(experts(5000, 1)), "test: the number of experts is 5000, expected 1 to 4096");
+        let routed = |routing: Routing| {
+            let experts = ExpertConfig { count: 8, per_token: 3, width: 96, shared_width: None, routing };
+            refusal(Config { experts: Some(experts), ..small() })
+        };
+        let grouped = |count: usize, chosen: usize, best: usize| {
+            routed(Routing { groups: Some(ExpertGroups { count, chosen, best }), ..Routing::default() })
+        };
+        assert_eq!(grouped(3, 1, 1), "test: 8 experts cannot form 3 groups evenly");
+        assert_eq!(grouped(4, 2, 3), "test: 3 experts score each group, but it has 2");
+        assert_eq!(grouped(4, 1, 2), "test: 1 groups of 2 experts are chosen, expected 2 to 4");
+        assert_eq!(grouped(4, 5, 2), "test: 5 groups of 2 experts are chosen, expected 2 to 4");
+        assert!(routed(Routing { scale: 0.0, ..Routing::default() }).contains("shares of experts is 0"));
+        let latent = |rank: usize, query_rank: Option<usize>, indexer: Option<IndexerConfig>| {
+            let latent = LatentConfig { rank, query_rank, value_dims: 5, indexer };
+            let rope = RopeConfig { dims: 6, ..small().rope };
+            refusal(Config { latent: Some(latent), rope, ..small() })
+        };
+        assert_eq!(latent(0, None, None), "test: the latent size is 0, expected 1 to 16384");
+        let indexer = IndexerConfig { heads: 2, dims: 8, positions: 9 };
+        let message = "test: positions are chosen by latents of queries, but there are none";
+        assert_eq!(latent(4, None, Some(indexer)), message);
+        let narrow = IndexerConfig { dims: 4, ..indexer };
+        assert_eq!(
+            latent(4, Some(3), Some(narrow)),
+            "test: the number of rotated dims is 6, expected 1 to 4"
+        );
+        let all = LatentConfig { rank: 4, query_rank: None, value_dims: 5, indexer: None };
+        let all = refusal(Config { latent: Some(all), ..small() });
+        assert_eq!(all, "test: the number of rotated dims is 16, expected 1 to 15");
         assert!(refusal(Config { norm_eps: f32::NAN, ..small() }).contains("NaN"));
         assert_eq!(
             refusal(Config { rotated_layers: Some(vec![true]), ..small() }),

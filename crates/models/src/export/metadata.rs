@@ -5,8 +5,8 @@ use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
 use crate::{
-    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error, Mixer,
-    Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling,
+    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
+    ExpertConfig, Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -110,10 +110,8 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         ("block_count", size(config.layers)),
         ("feed_forward_length", size(config.feed_forward)),
         ("attention.head_count", size(config.heads)),
-        ("attention.head_count_kv", size(config.kv_heads)),
-        ("attention.key_length", size(config.head_dim)),
-        ("attention.value_length", size(config.head_dim)),
     ];
+    keys.extend(head_keys(config));
     keys.push(match norm {
         Norm::Rms { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
         Norm::Layer { eps, .. } => ("attention.layer_norm_epsilon", eps.into()),
@@ -129,8 +127,7 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         keys.push(("expert_count", size(experts.count)));
         keys.push(("expert_used_count", size(experts.per_token)));
         keys.push(("expert_feed_forward_length", size(experts.width)));
-        keys.push(("expert_weights_norm", experts.normalized.into()));
-        keys.extend(experts.shared_width.map(|width| ("expert_shared_feed_forward_length", size(width))));
+        keys.extend(expert_keys(&experts));
     }
     if let Some(delta) = config.delta {
         keys.push(("ssm.conv_kernel", size(delta.conv_width)));
@@ -159,14 +156,71 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     ];
     let numbers = numbers.into_iter().chain(multipliers);
     keys.extend(numbers.filter_map(|(key, number)| Some((key, number?.into()))));
-    keys.extend(scaling(&config.rope));
+    keys.extend(scaling(config));
     keys
 }
 
-fn scaling(rope: &RopeConfig) -> Vec<(&'static str, MetaValue)> {
+/// The keys of keys and values. Latents are keys and values of one head, which all query heads share.
+fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    let Some(latent) = config.latent else {
+        return vec![
+            ("attention.head_count_kv", size(config.kv_heads)),
+            ("attention.key_length", size(config.head_dim)),
+            ("attention.value_length", size(config.head_dim)),
+        ];
+    };
+    let mut keys = vec![
+        ("attention.head_count_kv", size(1)),
+        ("attention.key_length", size(latent.rank + config.rope.dims)),
+        ("attention.value_length", size(latent.rank)),
+        ("attention.key_length_mla", size(config.head_dim)),
+        ("attention.value_length_mla", size(latent.value_dims)),
+        ("attention.kv_lora_rank", size(latent.rank)),
+    ];
+    keys.extend(latent.query_rank.map(|rank| ("attention.q_lora_rank", size(rank))));
+    if let Some(indexer) = latent.indexer {
+        keys.push(("attention.indexer.head_count", size(indexer.heads)));
+        keys.push(("attention.indexer.key_length", size(indexer.dims)));
+        keys.push(("attention.indexer.top_k", size(indexer.positions)));
+    }
+    keys.extend(config.indexed_layers.clone().map(|layers| ("attention.indexer.types", layers.into())));
+    if let (Some(scale), Some(Scaling::Yarn { factor, .. })) =
+        (config.multipliers.attention, config.rope.scaling)
+    {
+        let growth = (f64::from(scale) * (config.head_dim as f64).sqrt()).sqrt();
+        let log = (growth - 1.0) / factor.ln();
+        keys.push(("rope.scaling.yarn_log_multiplier", (log as f32).into()));
+    }
+    keys
+}
+
+/// The keys of shared experts and of routing.
+fn expert_keys(experts: &ExpertConfig) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    let routing = experts.routing;
+    let mut keys = vec![("expert_weights_norm", routing.normalized.into())];
+    if let Some(width) = experts.shared_width {
+        keys.push(("expert_shared_feed_forward_length", size(width)));
+        keys.push(("expert_shared_count", size(width.div_ceil(experts.width))));
+    }
+    if routing.scores == Scores::Sigmoid {
+        keys.push(("expert_gating_func", size(2)));
+    }
+    if routing.scale != 1.0 {
+        keys.push(("expert_weights_scale", routing.scale.into()));
+    }
+    if let Some(groups) = routing.groups {
+        keys.push(("expert_group_count", size(groups.count)));
+        keys.push(("expert_group_used_count", size(groups.chosen)));
+    }
+    keys
+}
+
+fn scaling(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let number = |number: f64| MetaValue::from(number as f32);
     let original = |context: f64| ("rope.scaling.original_context_length", MetaValue::from(context as u32));
-    match rope.scaling {
+    match config.rope.scaling {
         // Of Llama 3.1's, a tensor holds the factors.
         None | Some(Scaling::Llama3 { .. }) => Vec::new(),
         Some(Scaling::Linear { factor }) => {
@@ -177,7 +231,8 @@ fn scaling(rope: &RopeConfig) -> Vec<(&'static str, MetaValue)> {
         }
         Some(Scaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor, .. }) => {
             // What readers make of the factor alone.
-            let usual = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
+            let scores_grow = config.latent.is_some() && config.multipliers.attention.is_some();
+            let usual = if factor > 1.0 && !scores_grow { 0.1 * factor.ln() + 1.0 } else { 1.0 };
             let mut keys = vec![
                 ("rope.scaling.type", "yarn".into()),
                 ("rope.scaling.factor", number(factor)),

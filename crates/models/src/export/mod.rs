@@ -12,7 +12,7 @@ use tensor::Tensor;
 use weights::{Format, Metadata};
 
 use crate::checkpoint::is_norm_of_stream;
-use crate::mix::order;
+use crate::mix::{layer_of, order};
 use crate::names::NameTable;
 use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
 
@@ -157,7 +157,8 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
     let mut tensors = Vec::new();
     for (name, stored) in checkpoint.canonical_names() {
         // An encoder's own vocabulary head is for other tasks.
-        let is_known = names_weight(name) && !(is_encoder && name.starts_with("output."));
+        let is_of_model = layer_of(name).is_none_or(|layer| layer < checkpoint.config.layers);
+        let is_known = names_weight(name) && is_of_model && !(is_encoder && name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
             let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
             let (is_transposed, mut rows) = checkpoint.gguf_rows(name);

@@ -79,6 +79,20 @@ impl ExportTensor {
         self
     }
 
+    /// Some rows of each head of a matrix, as [heads, rows, columns]; those of keys, which come first, with columns for
+    /// rows.
+    fn head_rows(&self, name: String, heads: usize, rows: Range<usize>) -> ExportTensor {
+        let matrix = &self.parts[0].0;
+        let each = matrix.shape()[0] / heads;
+        let part = |head: usize| {
+            let part = matrix.narrow(0, head * each + rows.start..head * each + rows.end);
+            let part = if rows.start == 0 { part.permute(&[1, 0]) } else { part };
+            let rows = 0..part.shape()[0];
+            (part, rows)
+        };
+        stacked(name, vec![heads], (0..heads).map(part).collect())
+    }
+
     /// The tensor as a matrix of rows of so many values.
     pub(super) fn in_rows_of(self, columns: usize) -> ExportTensor {
         let (tensor, _) = &self.parts[0];
@@ -241,6 +255,12 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
                 let halves = stacked(format!("{stem}{name}.weight"), vec![experts.count], parts);
                 others.push(halves.made_of(tensor.files.clone()));
             }
+        } else if let (Some(stem), Some(latent)) = (path.strip_suffix("attn_kv_b"), config.latent) {
+            let keys = config.head_dim - config.rope.dims;
+            for (name, rows) in [("attn_k_b", 0..keys), ("attn_v_b", keys..keys + latent.value_dims)] {
+                let name = format!("{stem}{name}.weight");
+                others.push(tensor.head_rows(name, config.heads, rows).made_of(tensor.files.clone()));
+            }
         } else {
             let is_gate = path.ends_with("ffn_gate_inp_shexp");
             others.push(if is_gate { tensor.flattened() } else { tensor });
@@ -279,6 +299,7 @@ fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ExpertConfig, Routing};
 
     fn counting(shape: &[usize]) -> Tensor {
         let values: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| i as f32).collect();
@@ -310,8 +331,13 @@ mod tests {
 
     #[test]
     fn experts_are_stacked() {
-        let experts =
-            crate::ExpertConfig { count: 2, per_token: 1, width: 3, shared_width: None, normalized: true };
+        let experts = ExpertConfig {
+            count: 2,
+            per_token: 1,
+            width: 3,
+            shared_width: None,
+            routing: Routing::default(),
+        };
         let config = Config { experts: Some(experts), ..crate::config::tests::small() };
         let matrix = |name: &str, shape: &[usize]| ExportTensor::whole_float(name.into(), counting(shape));
         let mut tensors = vec![

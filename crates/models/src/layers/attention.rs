@@ -42,6 +42,8 @@ pub struct Attention {
 pub enum QkNorm {
     /// Those of a head, with one weight for all heads.
     PerHead(Norm),
+    /// As [`QkNorm::PerHead`], but after they are rotated.
+    PerRotatedHead(Norm),
     /// Those of a head, by a layer norm without bias and with weights of each head's own.
     EachHead {
         /// Added to the variance.
@@ -82,6 +84,7 @@ impl Attention {
             window: self.window,
             chunk: None,
             softcap: self.softcap,
+            values: None,
         };
         let attended = context
             .graph
@@ -106,7 +109,7 @@ impl Attention {
             + if self.output_bias { hidden } else { 0 };
         let norms = match self.qk_norm {
             None => 0,
-            Some(QkNorm::PerHead(norm)) => 2 * norm.parameters(self.head_dim),
+            Some(QkNorm::PerHead(norm) | QkNorm::PerRotatedHead(norm)) => 2 * norm.parameters(self.head_dim),
             Some(QkNorm::EachHead { .. }) => query + keys,
             Some(QkNorm::Whole(norm)) => norm.parameters(query) + norm.parameters(keys),
         };
@@ -145,7 +148,7 @@ impl Attention {
         x: Value,
     ) -> Result<Value, Error> {
         let x = match self.qk_norm {
-            None => self.split_heads(context, heads, x)?,
+            None | Some(QkNorm::PerRotatedHead(_)) => self.split_heads(context, heads, x)?,
             Some(QkNorm::PerHead(norm)) => {
                 let x = self.split_heads(context, heads, x)?;
                 norm.build(context, norm_name, self.head_dim, x)?
@@ -165,9 +168,17 @@ impl Attention {
             }
         };
         let x = clip(context, x, self.clip)?;
-        let Some(rope) = self.rope else { return Ok(x) };
-        let (style, table) = context.shared.ropes[rope];
-        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+        let x = match self.rope {
+            None => x,
+            Some(rope) => {
+                let (style, table) = context.shared.ropes[rope];
+                context.graph.push_one(Rope { style }.into(), &[x, table])?
+            }
+        };
+        match self.qk_norm {
+            Some(QkNorm::PerRotatedHead(norm)) => norm.build(context, norm_name, self.head_dim, x),
+            _ => Ok(x),
+        }
     }
 
     /// f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]

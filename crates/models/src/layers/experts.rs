@@ -1,14 +1,14 @@
 //! A mixture of experts: a router gives each token to a few of many feed-forward blocks.
 
 use graph::Value;
-use graph::ops::{Binary, ExpertLinear, Linear, Reduce, ReduceKind, Reshape, Softmax, TopK, Unary};
+use graph::ops::{Binary, ExpertLinear, Reduce, ReduceKind, Reshape, Unary};
 
-use super::{Activation, Context, Gated, add};
+use super::{Activation, Context, Gated, Routing, add};
 use crate::Error;
 
-/// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores `x · Rᵀ`
-/// (Shazeer et al. 2017); of equal scores the first ones count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores, which are a
+/// function of `x · Rᵀ` (Shazeer et al. 2017).
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Experts {
     /// The inner width of each.
     pub width: usize,
@@ -18,9 +18,8 @@ pub struct Experts {
     pub count: usize,
     /// How many of them each token gets.
     pub per_token: usize,
-    /// Whether the shares of a token sum to 1: the softmax of its experts' scores, which is also what the softmax of all
-    /// scores becomes when those chosen are divided by their sum. Else the shares are those of the softmax of all.
-    pub normalized: bool,
+    /// How they are chosen, and how much each counts.
+    pub routing: Routing,
     /// An expert that every token gets beside.
     pub shared: Option<SharedExpert>,
 }
@@ -38,7 +37,7 @@ impl Experts {
     /// f32[tokens, hidden] → f32[tokens, hidden]
     pub(super) fn build(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
-        let (shares, chosen) = self.route(context, prefix, x)?; // [tokens, per_token]
+        let (shares, chosen) = self.routing.build(context, prefix, self.count, self.per_token, x)?; // [tokens, per_token]
         let inner = [self.count, self.width, hidden];
         let gate = context.experts(&format!("{prefix}.ffn_gate_exps.weight"), inner)?;
         let up = context.experts(&format!("{prefix}.ffn_up_exps.weight"), inner)?;
@@ -74,23 +73,8 @@ impl Experts {
     fn count_with(&self, experts: usize, hidden: usize) -> usize {
         let shared =
             self.shared.map_or(0, |shared| 3 * hidden * shared.width + if shared.gated { hidden } else { 0 });
-        hidden * self.count + shared + experts * 3 * hidden * self.width
-    }
-
-    /// The shares and numbers of each token's experts, [tokens, per_token] each.
-    fn route(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<(Value, Value), Error> {
-        let router =
-            context.weight(&format!("{prefix}.ffn_gate_inp.weight"), [self.count, context.hidden])?;
-        let scores = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
-        let softmax =
-            |context: &mut Context<'_>, x: Value| context.graph.push_one(Softmax { axis: 1 }.into(), &[x]);
-        let top = TopK { k: self.per_token, axis: 1, smallest: false };
-        let ranked = if self.normalized { scores } else { softmax(context, scores)? };
-        let [shares, chosen] = context.graph.push(top.into(), &[ranked])?[..] else {
-            unreachable!("values and indices")
-        };
-        let shares = if self.normalized { softmax(context, shares)? } else { shares };
-        Ok((shares, chosen))
+        let correction = if self.routing.correction { self.count } else { 0 };
+        hidden * self.count + correction + shared + experts * 3 * hidden * self.width
     }
 }
 

@@ -5,7 +5,10 @@ mod channel;
 mod classification;
 mod experts;
 mod gated_delta;
+mod indexer;
+mod latent_attention;
 mod norm;
+mod routing;
 mod self_attention;
 mod temperature;
 
@@ -18,7 +21,10 @@ pub use channel::{Activation, Channel, Gated, Plain};
 pub use classification::ClassificationHead;
 pub use experts::{Experts, SharedExpert};
 pub use gated_delta::GatedDelta;
+pub use indexer::{Indexer, Reach};
+pub use latent_attention::LatentAttention;
 pub use norm::{Norm, Norms};
+pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
 pub use temperature::Temperature;
@@ -47,6 +53,8 @@ pub(crate) struct Cached {
     pub(crate) caches: Vec<Value>,
     /// Row offsets, cache lengths, page table.
     pub(crate) ragged: [Value; 3],
+    /// The positions that the last indexer has chosen, u32[tokens, positions].
+    pub(crate) chosen: Option<Value>,
     /// The states per sequence, one for each shape that layers have.
     pub(crate) states: Vec<Value>,
     /// The slots of the states, u32[batch, 3], if there are any.

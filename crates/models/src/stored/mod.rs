@@ -39,6 +39,9 @@ pub(crate) enum Stored {
     Repacked(Repacked),
     /// Apart, of the same type, one for each place of a first axis.
     Stack(Vec<Stored>),
+    /// In some rows of each head of a matrix [heads · rows, columns]: as [heads, rows, columns], or with the last two axes
+    /// the other way round. Blocks then do not part, and become f16.
+    Heads { whole: Box<Stored>, heads: usize, rows: Range<usize>, transposed: bool },
     /// Nowhere: it was made when the checkpoint was opened.
     Made(Tensor),
 }
@@ -48,7 +51,10 @@ impl Stored {
     pub(crate) fn tensors(&self) -> Vec<&str> {
         match self {
             Stored::Whole(name) | Stored::Part { name, .. } => vec![name],
-            Stored::Transposed(inner) | Stored::Flat(inner) | Stored::NegativeExp(inner) => inner.tensors(),
+            Stored::Transposed(inner)
+            | Stored::Flat(inner)
+            | Stored::NegativeExp(inner)
+            | Stored::Heads { whole: inner, .. } => inner.tensors(),
             Stored::Repacked(weight) => weight.tensors().collect(),
             Stored::Stack(parts) => parts.iter().flat_map(Stored::tensors).collect(),
             Stored::Made(_) => Vec::new(),
@@ -60,6 +66,8 @@ impl Stored {
         match self {
             Stored::Repacked(weight) => vec![weight],
             Stored::Stack(parts) => parts.iter().flat_map(Stored::repacked).collect(),
+            // Its other rows are named too, and it counts once.
+            Stored::Heads { whole, transposed: false, .. } => whole.repacked(),
             _ => Vec::new(),
         }
     }
@@ -69,6 +77,7 @@ impl Stored {
         match self {
             Stored::Repacked(weight) => weight.order(),
             Stored::Stack(parts) => parts.iter().find_map(Stored::order),
+            Stored::Heads { whole, .. } => whole.order(),
             _ => None,
         }
     }
@@ -131,8 +140,12 @@ impl Names<'_> {
     pub(crate) fn bytes_of_casts(&self) -> i64 {
         let of_cast = |stored: &Stored| {
             let (dtype, shape) = describe(self.reader.weights, stored)?;
-            let size = |dtype: DType| Some(dtype.bytes_for_shape(&shape)? as i64);
-            Some(size(self.dtype_for(dtype, &shape))? - size(dtype)?)
+            let size = |dtype: DType| Some(dtype.bytes_for(shape.elements())? as i64);
+            let stored = match stored {
+                Stored::Heads { whole, .. } => describe(self.reader.weights, whole)?.0,
+                _ => dtype,
+            };
+            Some(size(self.dtype_for(dtype, &shape))? - size(stored)?)
         };
         self.names.values().filter_map(of_cast).sum()
     }
@@ -196,8 +209,26 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
         Stored::Stack(parts) => {
             concatenate(&mut parts.iter().filter_map(|part| read(reader, part).transpose()))
         }
+        Stored::Heads { whole, heads, rows, transposed } => {
+            let Some(whole) = read(reader, whole)? else { return Ok(None) };
+            let whole = whole.try_contiguous()?;
+            let each = whole.shape()[0] / heads;
+            let mut parts = (0..*heads).map(|head| {
+                let part = whole.narrow(0, head * each + rows.start..head * each + rows.end);
+                Ok(if *transposed { plain(&part)?.permute(&[1, 0]) } else { part })
+            });
+            concatenate(&mut parts)
+        }
         Stored::Made(tensor) => Ok(Some(tensor.clone())),
     }
+}
+
+/// A tensor of plain numbers, or what blocks stand for in f16.
+fn plain(tensor: &Tensor) -> Result<Tensor, Error> {
+    if !tensor.dtype().is_block() {
+        return Ok(tensor.clone());
+    }
+    Ok(cast(&Tensor::from_slice(*tensor.shape(), &tensor.to_f32_vec()), DType::F16)?)
 }
 
 /// The dtype and shape of what [`read`] gives.
@@ -225,6 +256,15 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
         Stored::Stack(parts) => {
             let (dtype, shape) = describe(weights, parts.first()?)?;
             Some((dtype, Shape::new(&[&[parts.len()], &shape[..]].concat())))
+        }
+        Stored::Heads { whole, heads, rows, transposed } => {
+            let (dtype, shape) = describe(weights, whole)?;
+            let [_, columns] = shape[..] else { return None };
+            Some(match (transposed, dtype.is_block()) {
+                (false, _) => (dtype, Shape::new(&[*heads, rows.len(), columns])),
+                (true, false) => (dtype, Shape::new(&[*heads, columns, rows.len()])),
+                (true, true) => (DType::F16, Shape::new(&[*heads, columns, rows.len()])),
+            })
         }
         Stored::Made(tensor) => Some((tensor.dtype(), *tensor.shape())),
     }
@@ -261,4 +301,52 @@ fn concatenate(
         rest = after;
     }
     Ok(Some(Tensor::from_bytes(dtype, shape, Bytes::new(bytes))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use tensor::blocks::quantize;
+
+    use super::*;
+
+    /// Two heads of three rows of 32 columns.
+    fn heads(dtype: DType, rows: Range<usize>, transposed: bool) -> (Tensor, (DType, Shape), Vec<f32>) {
+        let values: Vec<f32> = (0..6 * 32).map(|i| ((i * 37 % 101) as f32 - 50.0) / 16.0).collect();
+        let whole = match dtype {
+            DType::F32 => Tensor::from_slice([6, 32], &values),
+            _ => Tensor::from_bytes(
+                dtype,
+                [6, 32],
+                Bytes::new(AlignedBytes::copy_of(&quantize(dtype, &values))),
+            )
+            .unwrap(),
+        };
+        let held = whole.to_f32_vec();
+        let whole = Box::new(Stored::Made(whole));
+        let stored = Stored::Heads { whole, heads: 2, rows, transposed };
+        let header = br#"{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0]].concat();
+        let weights = Weights::from_bytes("one.safetensors", Bytes::new(file)).unwrap();
+        let tensor = read((&weights).into(), &stored).unwrap().unwrap();
+        (tensor, describe(&weights, &stored).unwrap(), held)
+    }
+
+    #[test]
+    fn rows_of_heads_are_read_as_they_are_described() {
+        for dtype in [DType::F32, DType::Q8_0] {
+            let (values, described, held) = heads(dtype, 2..3, false);
+            assert_eq!((values.dtype(), *values.shape()), described);
+            assert_eq!(described, (dtype, Shape::new(&[2, 1, 32])));
+            assert_eq!(values.to_f32_vec(), [&held[64..96], &held[160..192]].concat());
+            let (keys, described, held) = heads(dtype, 0..2, true);
+            assert_eq!((keys.dtype(), *keys.shape()), described);
+            let plain = if dtype == DType::F32 { DType::F32 } else { DType::F16 };
+            assert_eq!(described, (plain, Shape::new(&[2, 32, 2])));
+            for (i, found) in keys.to_f32_vec().into_iter().enumerate() {
+                let (head, column, row) = (i / 64, i / 2 % 32, i % 2);
+                let expected = held[(head * 3 + row) * 32 + column];
+                assert!((found - expected).abs() <= 1e-3 * expected.abs(), "{dtype}: {found} at {i}");
+            }
+        }
+    }
 }

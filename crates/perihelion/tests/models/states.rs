@@ -72,3 +72,18 @@ fn layers_with_different_heads_get_separate_caches() {
         assert!(got.len() == expected.len() && worst <= 1e-5 * largest, "{chunks:?}: off by {worst}");
     }
 }
+
+/// A latent and the rotated dims beside it, once for each layer; and the keys of indexers.
+#[test]
+fn latents_are_kept_once() {
+    let bytes = |name: &str| {
+        let checkpoint = Golden::named(name).checkpoint();
+        let state = checkpoint.decoder().unwrap().state();
+        let names: Vec<String> = state.per_token.iter().map(|cache| cache.name.clone()).collect();
+        (names.join(" "), state.bytes_per_token(DType::BF16))
+    };
+    assert_eq!(bytes("deepseek_v3"), ("cache".to_string(), 3 * (17 + 4) * 2));
+    assert_eq!(bytes("deepseek_v32"), ("cache cache.1".to_string(), 2 * (17 + 4 + 6) * 2));
+    // The second of three layers takes the positions that the first has chosen.
+    assert_eq!(bytes("glm_moe_dsa"), ("cache cache.1".to_string(), (3 * (17 + 4) + 2 * 5) * 2));
+}

@@ -93,9 +93,9 @@ impl ConfigKeys {
         }
     }
 
-    /// Takes a key away.
-    pub(crate) fn remove(&mut self, key: &str) {
-        self.0.remove(key);
+    /// Takes a key away, and gives its value.
+    pub(crate) fn remove(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key)
     }
 
     /// Adds the keys of an object that the file does not have.
@@ -119,6 +119,21 @@ impl ConfigKeys {
     /// Whether a key is there and true, or there and false.
     pub(crate) fn is(&self, value: bool, key: &str) -> bool {
         self.0.get(key).and_then(Value::as_bool) == Some(value)
+    }
+
+    /// What YaRN makes grow: `1 + 0.1 · scale · ln(factor)`, for the scale that has a name; 1 if positions are not stretched.
+    pub(crate) fn yarn_growth(&self, scale: &str) -> f64 {
+        let rope = ROPES.iter().find_map(|rope| self.0.get(*rope)?.as_object());
+        let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
+        match (number("factor"), number(scale)) {
+            (Some(factor), Some(scale)) if factor > 1.0 => 1.0 + 0.1 * scale * factor.ln(),
+            _ => 1.0,
+        }
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.as_str()
     }
 
     /// A whole number.

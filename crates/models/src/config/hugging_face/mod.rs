@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub(crate) use self::keys::ConfigKeys;
-use super::{Config, MAX_LAYERS, Multipliers, Scaling};
+use super::{Config, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, Scaling};
 use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::{Activation, Error};
 
@@ -27,9 +27,21 @@ struct File {
     vocab_size: usize,
     hidden_size: usize,
     num_hidden_layers: usize,
+    #[serde(default)]
+    num_nextn_predict_layers: usize,
     num_attention_heads: usize,
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
+    kv_lora_rank: Option<usize>,
+    q_lora_rank: Option<usize>,
+    qk_rope_head_dim: Option<usize>,
+    v_head_dim: Option<usize>,
+    index_n_heads: Option<usize>,
+    #[serde(default)]
+    index_head_dim: usize,
+    #[serde(default)]
+    index_topk: usize,
+    indexer_types: Option<Vec<String>>,
     intermediate_size: usize,
     #[serde(default = "default_context")]
     max_position_embeddings: usize,
@@ -139,7 +151,10 @@ impl Config {
             ));
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
-        let (rope, local_rope) = file.rope.read(head_dim, file.max_position_embeddings).map_err(error)?;
+        let (rope, local_rope) = file
+            .rope
+            .read(file.qk_rope_head_dim.unwrap_or(head_dim), file.max_position_embeddings)
+            .map_err(error)?;
         let window = file.window();
         let windowed_layers = file.windowed_layers().map_err(error)?.filter(|_| window.is_some());
         let activation = file.hidden_act.as_deref().map(Activation::from_hugging_face);
@@ -150,9 +165,12 @@ impl Config {
             vocab: file.vocab_size,
             hidden: file.hidden_size,
             layers: file.num_hidden_layers,
+            prediction_layers: file.num_nextn_predict_layers,
             heads: file.num_attention_heads,
             kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
             head_dim,
+            latent: file.latent(head_dim),
+            indexed_layers: file.indexed_layers().map_err(error)?,
             feed_forward: file.intermediate_size,
             experts: file.experts.read(file.intermediate_size).map_err(error)?,
             delta: file.delta.read(),
@@ -180,6 +198,26 @@ impl Config {
 }
 
 impl File {
+    fn latent(&self, head_dim: usize) -> Option<LatentConfig> {
+        let value_dims = self.v_head_dim.unwrap_or(head_dim);
+        let indexer = self.index_n_heads.map(|heads| {
+            let (dims, positions) = (self.index_head_dim, self.index_topk);
+            IndexerConfig { heads, dims, positions }
+        });
+        let query_rank = self.q_lora_rank;
+        self.kv_lora_rank.map(|rank| LatentConfig { rank, query_rank, value_dims, indexer })
+    }
+
+    fn indexed_layers(&self) -> Result<Option<Vec<bool>>, String> {
+        let Some(kinds) = &self.indexer_types else { return Ok(None) };
+        let indexed = kinds.iter().map(|kind| match kind.as_str() {
+            "full" => Ok(true),
+            "shared" => Ok(false),
+            _ => Err(format!("indexers of the type `{kind}` are not supported; known: full, shared")),
+        });
+        indexed.collect::<Result<_, _>>().map(Some)
+    }
+
     fn rotated_layers(&self) -> Option<Vec<bool>> {
         // Despite its name the list holds 1 where a layer rotates.
         let listed = || Some(self.no_rope_layers.as_ref()?.iter().map(|&rotates| rotates != 0).collect());

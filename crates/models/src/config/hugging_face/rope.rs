@@ -73,8 +73,13 @@ impl File {
             }
             _ => [None, None],
         };
-        let theta = number("rope_theta").unwrap_or(theta);
         let dims = (head_dim as f64 * rotary) as usize;
+        let theta = number("rope_theta").unwrap_or(theta);
+        // A stretch of the base that no length changes.
+        let theta = match number("alpha") {
+            Some(alpha) if dims > 2 => theta * alpha.powf(dims as f64 / (dims as f64 - 2.0)),
+            _ => theta,
+        };
         Ok(RopeConfig { theta, dims, scaling, factors, long_factors })
     }
 }
@@ -192,6 +197,16 @@ mod tests {
         let long = config().for_length(Some(4097));
         assert_eq!((long.context_length, long.rope.factors), (131_072, Some(vec![2.0, 3.0])));
         assert!(scaling("").unwrap_err().to_string().contains("lacks `short_factor`"));
+    }
+
+    #[test]
+    fn alpha_stretches_the_base() {
+        let theta = |alpha: &str| {
+            read(&format!(r#", "rope_scaling": {{"type": "dynamic", "factor": 1.0{alpha}}}"#)).rope.theta
+        };
+        assert_eq!(theta(""), 500_000.0);
+        // Heads of 64 dims.
+        assert_eq!(theta(r#", "alpha": 1000.0"#), 500_000.0 * 1000f64.powf(64.0 / 62.0));
     }
 
     #[test]

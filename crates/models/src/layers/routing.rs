@@ -1,0 +1,173 @@
+//! How a router chooses experts for a token, and how much each of them counts.
+
+use graph::Value;
+use graph::ops::{
+    Binary, Constant, Gather, GatherNd, Linear, Reduce, ReduceKind, Reshape, Softmax, TopK, Unary,
+};
+use tensor::Tensor;
+
+use super::{Context, add, scale};
+use crate::Error;
+
+/// What becomes of the products of a token with the rows of a router.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Routing {
+    /// The function that makes scores of the products.
+    pub scores: Scores,
+    /// Whether a number of each expert is added to its scores for the choice. The shares do not have it
+    /// (Wang et al. 2024, "Auxiliary-loss-free load balancing").
+    pub correction: bool,
+    /// The groups that experts are in, if those of a few groups alone can be chosen.
+    pub groups: Option<ExpertGroups>,
+    /// Whether the shares of a token's experts are divided by their sum.
+    pub normalized: bool,
+    /// The factor on shares.
+    pub scale: f32,
+}
+
+/// The function that makes scores of a router's products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scores {
+    /// The softmax over all experts.
+    Softmax,
+    /// The sigmoid of each product.
+    Sigmoid,
+}
+
+/// Groups of neighbouring experts (DeepSeek-AI 2024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// How many groups there are.
+    pub count: usize,
+    /// How many of them a token's experts are in.
+    pub chosen: usize,
+    /// The score of a group is the sum of so many of its experts' best scores.
+    pub best: usize,
+}
+
+impl Default for Routing {
+    /// That of Mixtral: the softmax of the products of a token's experts.
+    fn default() -> Routing {
+        Routing { scores: Scores::Softmax, correction: false, groups: None, normalized: true, scale: 1.0 }
+    }
+}
+
+impl Routing {
+    /// The shares and numbers of each token's experts, [tokens, per_token] each; of equal scores the first ones count.
+    pub(super) fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        count: usize,
+        per_token: usize,
+        x: Value,
+    ) -> Result<(Value, Value), Error> {
+        let router = context.weight(&format!("{prefix}.ffn_gate_inp.weight"), [count, context.hidden])?;
+        let products = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
+        let (shares, chosen) = if *self == (Routing { scale: self.scale, ..Routing::default() }) {
+            // The softmax of all products, divided by the sum of those chosen, is the softmax of these.
+            let (products, chosen) = top(context, products, per_token)?;
+            (softmax(context, products)?, chosen)
+        } else {
+            let (shares, chosen) = self.choose(context, prefix, count, per_token, products)?;
+            (if self.normalized { divided_by_sum(context, shares)? } else { shares }, chosen)
+        };
+        Ok((scale(context, shares, self.scale)?, chosen))
+    }
+
+    /// The scores of each token's experts, and their numbers.
+    fn choose(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        count: usize,
+        per_token: usize,
+        products: Value,
+    ) -> Result<(Value, Value), Error> {
+        let scores = match self.scores {
+            Scores::Softmax => softmax(context, products)?,
+            Scores::Sigmoid => context.graph.push_one(Unary::Sigmoid.into(), &[products])?,
+        };
+        let ranked = if self.correction {
+            let correction = context.vector(&format!("{prefix}.exp_probs_b.bias"), count)?;
+            add(context, scores, correction)?
+        } else {
+            scores
+        };
+        let (best, chosen) = match self.groups {
+            None => top(context, ranked, per_token)?,
+            Some(groups) => groups.top(context, ranked, count, per_token)?,
+        };
+        let shares = if self.correction { pick(context, scores, chosen, per_token)? } else { best };
+        Ok((shares, chosen))
+    }
+}
+
+impl ExpertGroups {
+    /// Those of a configuration that says how many there are and how many are chosen, unless that leaves all experts.
+    pub(crate) fn of(groups: (Option<usize>, Option<usize>), best: usize) -> Option<ExpertGroups> {
+        let (Some(count), Some(chosen)) = groups else { return None };
+        (count > 1 && chosen != count).then_some(ExpertGroups { count, chosen, best })
+    }
+
+    /// The best scores among those of the best groups, and the numbers of their experts.
+    fn top(
+        &self,
+        context: &mut Context<'_>,
+        scores: Value,
+        count: usize,
+        per_token: usize,
+    ) -> Result<(Value, Value), Error> {
+        let size = count / self.count;
+        let by_group = reshape(context, vec![self.count.into(), size.into()], scores)?;
+        let best = TopK { k: self.best, axis: 2, smallest: false };
+        let best = context.graph.push(best.into(), &[by_group])?[0]; // [tokens, groups, best]
+        let sum = Reduce { kind: ReduceKind::Sum, axis: 2 };
+        let sums = context.graph.push_one(sum.into(), &[best])?;
+        let sums = reshape(context, vec![self.count.into()], sums)?;
+        let (_, groups) = top(context, sums, self.chosen)?;
+        let numbers: Vec<i64> = (0..count as i64).collect();
+        let numbers = Constant::new(Tensor::from_slice([self.count, size], &numbers));
+        let numbers = context.graph.push_one(numbers.into(), &[])?;
+        let numbers = context.graph.push_one(Gather { axis: 0 }.into(), &[numbers, groups])?;
+        let candidates = vec![(self.chosen * size).into()];
+        let numbers = reshape(context, candidates.clone(), numbers)?;
+        let groups = reshape(context, vec![self.chosen.into(), 1.into()], groups)?;
+        let scores = context.graph.push_one(GatherNd { batch_dims: 1 }.into(), &[by_group, groups])?;
+        let scores = reshape(context, candidates, scores)?;
+        let (best, places) = top(context, scores, per_token)?;
+        Ok((best, pick(context, numbers, places, per_token)?))
+    }
+}
+
+/// The largest elements of each row, and where they were.
+fn top(context: &mut Context<'_>, x: Value, k: usize) -> Result<(Value, Value), Error> {
+    let results = context.graph.push(TopK { k, axis: 1, smallest: false }.into(), &[x])?;
+    let [values, indices] = results[..] else { unreachable!("values and indices") };
+    Ok((values, indices))
+}
+
+/// The elements of each row at `count` places of its own.
+fn pick(context: &mut Context<'_>, x: Value, places: Value, count: usize) -> Result<Value, Error> {
+    let places = reshape(context, vec![count.into(), 1.into()], places)?;
+    Ok(context.graph.push_one(GatherNd { batch_dims: 1 }.into(), &[x, places])?)
+}
+
+fn softmax(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+    Ok(context.graph.push_one(Softmax { axis: 1 }.into(), &[x])?)
+}
+
+/// Each row divided by its sum, which is never 0.
+fn divided_by_sum(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+    let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
+    let sum = context.graph.push_one(sum.into(), &[x])?;
+    let least = context.graph.push_one(Constant::new(Tensor::scalar(1e-20f32)).into(), &[])?;
+    let sum = add(context, sum, least)?;
+    Ok(context.graph.push_one(Binary::Div.into(), &[x, sum])?)
+}
+
+/// Rows of another shape.
+fn reshape(context: &mut Context<'_>, row: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
+    let shape = std::iter::once("tokens".into()).chain(row).collect();
+    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+}
