@@ -40,8 +40,10 @@ LENGTH = 40
 LONG_LENGTH = 420
 # Checkpoints of several kinds of state, and of ropes and windows that matter over many pages.
 LONG: set[str] = {
-    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision", "deepseek_v3",
-    "glm_moe_dsa",
+    "llama4", "llama4_vision",
+    "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
+    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "deepseek_v3", "glm_moe_dsa",
 }
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -66,6 +68,27 @@ YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_p
 TEN = {"hidden_size": 40, "intermediate_size": 24, "vocab_size": 64}
 SMALLER = {"hidden_size": 24, "intermediate_size": 24, "vocab_size": 64}
 TIED = {"tie_word_embeddings": True}
+# Layers of both kinds, of which the last two read the keys of the first two.
+GEMMA3N = {
+    "hidden_size": 16, "intermediate_size": [20, 12, 12, 20], "num_hidden_layers": 4, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 10, "vocab_size": 64, "vocab_size_per_layer_input": 64,
+    "hidden_size_per_layer_input": 6, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2, "sliding_window": 19, "activation_sparsity_pattern": [0.95, 0.0, 0.4, 0.0],
+    "final_logit_softcapping": 20.0, "tie_word_embeddings": True, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    },
+}
+# Two pairs of five turn in layers without window.
+GEMMA4 = {
+    "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 6, "global_head_dim": 10, "vocab_size": 64, "sliding_window": 19,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"], "final_logit_softcapping": 20.0,
+    "hidden_size_per_layer_input": 0, "pad_token_id": 0, "tie_word_embeddings": True, "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    },
+}
 # Dims that are multiples of nothing.
 LATENT = {
     **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4, "v_head_dim": 9,
@@ -324,6 +347,56 @@ MODELS = {
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
+    # A head size that is not the model's over its heads, two query heads for a key head, and ends of the blend between pairs.
+    "gpt_oss": ("GptOss", {
+        "hidden_size": 36, "head_dim": 10, "intermediate_size": 12, "sliding_window": 19, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "vocab_size": 64, "rope_parameters": {
+            **YARN, "original_max_position_embeddings": 128, "beta_fast": 20.0, "beta_slow": 2.0, "truncate": False,
+        },
+    }),
+    # A limit that bends about one of three gates.
+    "gpt_oss_clamped": ("GptOss", {
+        "hidden_size": 24, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 12, "sliding_window": 11,
+        "layer_types": ["full_attention", "sliding_attention"], "num_local_experts": 3, "num_experts_per_tok": 3,
+        "vocab_size": 64, "swiglu_limit": 0.8, **TIED,
+    }),
+    # GGUF files always have chunks of 8,192 positions.
+    "llama4": ("Llama4", {
+        "hidden_size": 24, "head_dim": 10, "intermediate_size": 12, "intermediate_size_mlp": 20, "vocab_size": 64,
+        "num_key_value_heads": 1, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "num_local_experts": 3,
+        "num_experts_per_tok": 2, "attention_chunk_size": 8192, "rope_parameters": {
+            **THETA, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    }),
+    # Chunks that begin within pages, and queries that grow early.
+    "llama4_vision": ("Llama4", {
+        "hidden_size": 24, "head_dim": 6, "intermediate_size": 12, "intermediate_size_mlp": 20, "vocab_size": 64,
+        "num_hidden_layers": 3, "moe_layers": [1], "num_local_experts": 4, "attention_chunk_size": 90,
+        "no_rope_layers": [1, 0, 1], "floor_scale": 50, "attn_scale": 0.3, "use_qk_norm": False,
+    }),
+    "gemma3n": ("Gemma3n", {**GEMMA3N}),
+    # Fewer rows in the second embedding, and the other stream.
+    "gemma3n_vision": ("Gemma3n", {
+        **GEMMA3N, "vocab_size_per_layer_input": 60, "altup_num_inputs": 3, "altup_active_idx": 1, "laurel_rank": 5,
+    }),
+    "gemma4": ("Gemma4", {
+        **GEMMA4, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 6,
+        "vocab_size_per_layer_input": 64,
+    }),
+    "gemma4_vision": ("Gemma4ForConditionalGeneration", {
+        **GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True,
+        "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 12, "vision_config": {
+            "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+            "num_key_value_heads": 1, "head_dim": 8, "patch_size": 4, "position_embedding_size": 8,
+        },
+    }),
+    "gemma4_unified": ("Gemma4UnifiedForConditionalGeneration", {
+        **{key: value for key, value in GEMMA4.items() if key != "hidden_size_per_layer_input"},
+        "attention_k_eq_v": True, "num_global_key_value_heads": 2, "use_bidirectional_attention": "vision",
+        "vision_config": None,
+    }),
     "nemotron_plain": ("Nemotron", {**SMALLER, "head_dim": 12, **TIED, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}}),
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
@@ -347,12 +420,19 @@ GGUF_NAMES = {
 }
 # Those whose GGUF files llama.cpp's converter writes.
 CONVERTED = {
-    "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision", "deepseek_v2", "deepseek_v2_greedy",
+    "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "deepseek_v2", "deepseek_v2_greedy",
     "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
+    "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
 }
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}
+# Text models that are saved as parts of models that see, which are called so.
+PARTS = {
+    "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n"),
+    "llama4_vision": ("Llama4ForConditionalGeneration", "llama4"),
+}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
 ENCODER_LENGTH = 150
 ENCODER_SIZES = {
@@ -461,8 +541,10 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
         if parameter.dim() == 2 or ".experts." in name:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
-            centered = name.endswith("bias") or type(model).__name__.startswith(("Gemma", "Nemotron"))
-            if type(model).__name__.startswith(("Qwen3Next", "Qwen3_5")):
+            family = type(model).__name__
+            centered = family.startswith(("Gemma", "Nemotron")) and not family.startswith(("Gemma3n", "Gemma4"))
+            centered |= name.endswith("bias")
+            if family.startswith(("Qwen3Next", "Qwen3_5")):
                 centered |= name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
             noise = 0.4 * noise + (0.0 if centered else 1.0)
             if name.endswith(".A_log"):
@@ -470,6 +552,8 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
                 noise = 5.0 * noise - 8.0
         parameter.data.copy_(noise)
     for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("layer_scalar"):
+            buffer.copy_(1.0 + 0.4 * torch.randn(buffer.shape, generator=random))
         if name.endswith("correction_bias"):
             buffer.copy_(0.3 * torch.randn(buffer.shape, generator=random))
 
@@ -652,6 +736,17 @@ def convert(folder: Path, vocab_size: int) -> None:
             model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf").write()
 
 
+def as_part(folder: Path, architecture: str, model_type: str) -> None:
+    """Makes a checkpoint one of a model that sees, with a tensor of the other half."""
+    weights = load_file(folder / "model.safetensors")
+    weights = {re.sub("^model\\.", "model.language_model.", name): weight for name, weight in weights.items()}
+    weights["model.vision_tower.weight"] = torch.zeros(2, 2)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    text = json.loads((folder / "config.json").read_text())
+    config = {"architectures": [architecture], "model_type": model_type, "text_config": text}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
 def write(name: str, family: str, settings: dict) -> None:
     whole = "For" in family or family.endswith("Model")
     model_class = getattr(transformers, family if whole else f"{family}ForCausalLM")
@@ -682,6 +777,8 @@ def write(name: str, family: str, settings: dict) -> None:
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    if name in PARTS:
+        as_part(folder, *PARTS[name])
     if name in CONVERTED:
         convert(folder, config.get_text_config().vocab_size)
     print(f"{name}: logits up to {logits.abs().max():.2f}")

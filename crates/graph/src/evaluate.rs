@@ -173,7 +173,7 @@ mod tests {
         let [i, end] = [0i64, 3].map(Tensor::scalar);
         let x = Tensor::from_slice([2], &[1.0f32, 2.0]);
         for _ in 0..2 {
-            let evaluation = evaluate(&text, &[x.clone(), i.clone(), end.clone()]).unwrap();
+            let evaluation = evaluate(text, &[x.clone(), i.clone(), end.clone()]).unwrap();
             assert_eq!(evaluation.outputs[0].to_vec::<f32>(), [3.0, 6.0]);
             assert!(evaluation.buffers.is_empty());
         }

@@ -1,11 +1,12 @@
 //! A decoder-only transformer as a value, and the graph, sizes and counts that follow from it.
 
-use graph::ops::{Embedding, Gather, RaggedPositions};
+use graph::ops::{Binary, Embedding, Gather, RaggedPositions};
 use graph::{Graph, Value};
 use tensor::DType;
 
 use crate::layers::{
-    self, Attention, Cached, Channel, Context, GatedDelta, LatentAttention, Norm, Norms, Temperature,
+    self, Attention, Cached, Channel, Context, GatedDelta, LatentAttention, LayerEmbedding, Norm, Norms,
+    Streams, Temperature,
 };
 use crate::state::{self, LayerState};
 use crate::{Error, Rope};
@@ -27,6 +28,10 @@ pub struct Decoder {
     pub ropes: Vec<Rope>,
     /// The factor on queries, if it is not 1.
     pub temperature: Option<Temperature>,
+    /// The second embedding, of which each layer takes a part, if there is one.
+    pub layer_embedding: Option<LayerEmbedding>,
+    /// The residual streams, if there are several.
+    pub streams: Option<Streams>,
     /// The layers, first to last.
     pub layers: Vec<Layer>,
     /// The norm after the last layer.
@@ -52,6 +57,11 @@ pub struct Layer {
     pub channel: Channel,
     /// How the blocks join the residual stream.
     pub residual: Residual,
+    /// The rank of a projection of what the first block reads. The second one reads `(r + x + norm(x · Lᵀ · Rᵀ)) / √2` for
+    /// what the first one reads, `x`, and the residual stream after it, `r`.
+    pub low_rank: Option<usize>,
+    /// Whether the residual stream after the layer is multiplied with a number.
+    pub scaled: bool,
 }
 
 /// What mixes tokens.
@@ -129,14 +139,34 @@ impl Decoder {
         let ropes = ropes.collect::<Result<_, Error>>()?;
         let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
         let temperature = temperature.transpose()?;
-        let chosen = None;
-        let shared = Cached { ropes, temperature, caches, ragged, chosen, states, state_table };
+        let (streams, layer_embedding, chosen) = (self.streams, None, None);
+        let shared = Cached {
+            ropes,
+            temperature,
+            layer_embedding,
+            streams,
+            caches,
+            ragged,
+            chosen,
+            states,
+            state_table,
+        };
         let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
         let mut x = self.embed(&mut context, tokens, positions)?;
+        if let Some(embedding) = self.layer_embedding {
+            let parts = embedding.build(&mut context, self.layers.len(), tokens, x)?;
+            context.shared.layer_embedding = Some((embedding, parts));
+        }
+        if let Some(streams) = streams {
+            x = streams.split(&mut context, x)?;
+        }
         for (index, (layer, state)) in self.layers.iter().zip(&locations).enumerate() {
             x = layer.build(&mut context, index, state, x)?;
         }
-        let rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?; // [outputs, hidden]
+        let mut rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?;
+        if let Some(streams) = streams {
+            rows = streams.merge(&mut context, "outputs".into(), rows)?; // [outputs, hidden]
+        }
         let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
         if output == DecoderOutput::Hidden {
             graph.set_outputs(&[rows]);
@@ -178,7 +208,10 @@ impl Decoder {
         let of_layer = |layer: &Layer| layer.parameters(self.hidden) + channel(&layer.channel, self.hidden);
         let layers: usize = self.layers.iter().map(of_layer).sum();
         let head_bias = if self.head_bias { self.vocab } else { 0 };
-        rows * self.hidden + head_bias + layers + self.norm.parameters(self.hidden)
+        let (count, hidden) = (self.layers.len(), self.hidden);
+        let embedding = self.layer_embedding.map_or(0, |embedding| embedding.parameters(count, hidden));
+        let streams = self.streams.map_or(0, |streams| streams.parameters(count, hidden));
+        rows * hidden + head_bias + embedding + streams + layers + self.norm.parameters(hidden)
     }
 
     /// The scaled embeddings of tokens, with learned positions added: f32[tokens, hidden]
@@ -194,6 +227,7 @@ impl Decoder {
 }
 
 impl Layer {
+    /// f32[tokens, hidden], or f32[tokens, streams, hidden] → the same.
     fn build(
         &self,
         context: &mut Context<'_>,
@@ -202,6 +236,33 @@ impl Layer {
         x: Value,
     ) -> Result<Value, Error> {
         let prefix = format!("blk.{index}");
+        let embedding = context.shared.layer_embedding;
+        let Some(streams) = context.shared.streams else {
+            let mut y = self.blocks(context, &prefix, state, x)?;
+            if let Some((embedding, parts)) = embedding {
+                let more = embedding.gated(context, index, parts, y)?;
+                y = layers::add(context, y, more)?;
+            }
+            return self.scaled(context, &prefix, y);
+        };
+        let predicted = streams.predict(context, &prefix, x)?;
+        let active = streams.active(context, predicted)?;
+        let y = self.blocks(context, &prefix, state, active)?;
+        let corrected = streams.correct(context, &prefix, predicted, y)?;
+        let Some((embedding, parts)) = embedding else { return Ok(corrected) };
+        let read = streams.read(context, &prefix, corrected)?;
+        let more = embedding.gated(context, index, parts, read)?;
+        streams.add_to_others(context, corrected, more)
+    }
+
+    /// The two blocks around the residual stream: f32[tokens, hidden] → f32[tokens, hidden]
+    fn blocks(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        state: &LayerState,
+        x: Value,
+    ) -> Result<Value, Error> {
         let normalized = |context: &mut Context<'_>, name: &str, x: Value| match self.norms {
             Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich(norm) => {
                 norm.build(context, &format!("{prefix}.{name}"), context.hidden, x)
@@ -210,19 +271,47 @@ impl Layer {
         };
         let read = normalized(context, "attn_norm", x)?;
         let mixed = match self.mixer {
-            Mixer::Attention(attention) => attention.build(context, state, &prefix, read)?,
-            Mixer::Latent(latent) => latent.build(context, state, &prefix, read)?,
-            Mixer::GatedDelta(delta) => delta.build(context, state, &prefix, read)?,
+            Mixer::Attention(attention) => attention.build(context, state, prefix, read)?,
+            Mixer::Latent(latent) => latent.build(context, state, prefix, read)?,
+            Mixer::GatedDelta(delta) => delta.build(context, state, prefix, read)?,
         };
         let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
         let sum = layers::add(context, x, mixed)?;
+        let sum = self.with_low_rank(context, prefix, read, sum)?;
         let read = match self.norms {
             Norms::Shared(_) => read,
             _ => normalized(context, "ffn_norm", if self.residual.parallel { x } else { sum })?,
         };
-        let fed = self.channel.build(context, &prefix, read)?;
+        let fed = self.channel.build(context, prefix, read, sum)?;
         let fed = self.result(context, &format!("{prefix}.post_ffw_norm"), fed)?;
         layers::add(context, sum, fed)
+    }
+
+    /// The residual stream after the first block, with what a projection of low rank adds.
+    fn with_low_rank(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        read: Value,
+        sum: Value,
+    ) -> Result<Value, Error> {
+        let Some(rank) = self.low_rank else { return Ok(sum) };
+        let hidden = context.hidden;
+        let y = layers::linear(context, &format!("{prefix}.laurel_l"), [rank, hidden], false, read)?;
+        let y = layers::linear(context, &format!("{prefix}.laurel_r"), [hidden, rank], false, y)?;
+        let y = self.norms.norm().build(context, &format!("{prefix}.laurel_post_norm"), hidden, y)?;
+        let y = layers::add(context, read, y)?;
+        let sum = layers::add(context, sum, y)?;
+        layers::scale(context, sum, std::f32::consts::FRAC_1_SQRT_2)
+    }
+
+    /// The residual stream after the layer.
+    fn scaled(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+        if !self.scaled {
+            return Ok(x);
+        }
+        let factor = context.vector(&format!("{prefix}.layer_output_scale.weight"), 1)?;
+        Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
     }
 
     /// What the residual stream takes of a block's result.
@@ -238,6 +327,8 @@ impl Layer {
             Mixer::Latent(latent) => latent.parameters(hidden),
             Mixer::GatedDelta(delta) => delta.parameters(hidden),
         };
-        self.norms.parameters(hidden) + mixer
+        let of_rank = |rank| 2 * hidden * rank + self.norms.norm().parameters(hidden);
+        let low_rank = self.low_rank.map_or(0, of_rank);
+        self.norms.parameters(hidden) + mixer + low_rank + usize::from(self.scaled)
     }
 }

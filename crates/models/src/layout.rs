@@ -25,9 +25,67 @@ impl<'a> Layout<'a> {
         self.names.contains_key(name)
     }
 
-    /// Says that a matrix, if it is there, is stored with its axes the other way round.
+    /// Says that a matrix, or those of experts, if they are there and not in blocks, are stored with their axes the other
+    /// way round.
     pub(crate) fn transpose(&mut self, name: &str) {
-        self.wrap(name, |rank| rank == 2, Stored::Transposed);
+        let stored = self.names.get(name).and_then(|stored| describe(self.weights, stored));
+        if let Some((dtype, _)) = stored
+            && !dtype.is_block()
+        {
+            self.wrap(name, |rank| rank >= 2, Stored::Transposed);
+        }
+    }
+
+    /// Names the places of the first axis of a tensor, `{stem}.0.weight` and so on.
+    ///
+    /// # Errors
+    /// If there are others than `count`.
+    pub(crate) fn unstack(&mut self, stem: &str, count: usize) -> Result<(), Error> {
+        let name = format!("{stem}.weight");
+        let Some(whole) = self.names.remove(&name) else { return Ok(()) };
+        let found = describe(self.weights, &whole).and_then(|(_, shape)| shape.first().copied()).unwrap_or(0);
+        if found != count {
+            let message = format!("holds {found} matrices, but the configuration makes it {count}");
+            return Err(Error::Weight { name, message });
+        }
+        for index in 0..count {
+            let inner = Box::new(whole.clone());
+            self.names.insert(format!("{stem}.{index}.weight"), Stored::Place { inner, index });
+        }
+        Ok(())
+    }
+
+    /// Replaces a name by those of its parts, whose places alternate along an axis.
+    ///
+    /// # Errors
+    /// If the places are not as many for each part.
+    pub(crate) fn split_alternating<const N: usize>(
+        &mut self,
+        stacked: &str,
+        axis: usize,
+        parts: [String; N],
+    ) -> Result<(), Error> {
+        let Some(whole) = self.names.remove(stacked) else { return Ok(()) };
+        let refuse = |message: String| Err(Error::Weight { name: stacked.to_string(), message });
+        let (dtype, shape) = describe(self.weights, &whole).expect("names lead to tensors");
+        let found = shape.get(axis).copied().unwrap_or(0);
+        if found == 0 || !found.is_multiple_of(N) {
+            return refuse(format!("has {found} rows for {N} weights, expected as many for each"));
+        }
+        if dtype.is_block() && shape.rank() < axis + 2 {
+            return refuse(format!("has the dtype {dtype}, whose blocks cannot be taken apart"));
+        }
+        for (start, part) in parts.into_iter().enumerate() {
+            let stored = match &whole {
+                Stored::Repacked(weight) if axis + 2 == shape.rank() => {
+                    let rows = (start..found).step_by(N).map(|row| row..row + 1);
+                    Stored::Repacked(weight.with_rows(rows.collect()))
+                }
+                _ => Stored::Every { inner: Box::new(whole.clone()), axis, start, step: N },
+            };
+            self.names.insert(part, stored);
+        }
+        Ok(())
     }
 
     /// Says that a vector, if it is there, is stored with more axes.
@@ -268,12 +326,18 @@ impl<'a> Layout<'a> {
         for (part, ranges) in parts {
             let stored = match (&whole, &ranges[..]) {
                 (Stored::Whole(name), _) => Stored::Part { name: name.clone(), axis, ranges },
-                (Stored::Transposed(inner), _) => match &**inner {
+                (Stored::Transposed(inner), _) if axis + 2 >= shape.rank() => match &**inner {
                     Stored::Whole(name) => {
-                        let part = Stored::Part { name: name.clone(), axis: 1 - axis, ranges };
+                        // The last two axes change places.
+                        let axis = 2 * shape.rank() - 3 - axis;
+                        let part = Stored::Part { name: name.clone(), axis, ranges };
                         Stored::Transposed(Box::new(part))
                     }
-                    other => unreachable!("nothing is taken apart twice: {other:?}"),
+                    _ => {
+                        return refuse(
+                            "is stored otherwise than as a matrix, which cannot be taken apart".into(),
+                        );
+                    }
                 },
                 (Stored::Repacked(weight), _) if axis + 2 == shape.rank() => {
                     Stored::Repacked(weight.with_rows(ranges))

@@ -86,7 +86,7 @@ impl Role {
     fn of(name: &str) -> Role {
         match name {
             "output.weight" => return Role::Output,
-            "token_embd.weight" => return Role::Embedding,
+            "token_embd.weight" | "per_layer_token_embd.weight" => return Role::Embedding,
             _ => {}
         }
         let parts = [
@@ -242,9 +242,17 @@ fn matters(layer: usize, layers: usize) -> bool {
 fn is_quantized(name: &str, shape: &Shape) -> bool {
     // As in ggml, whose axes run the other way, those of size 1 at the end do not count.
     let axes = shape.iter().skip_while(|&&dim| dim == 1).count();
-    let is_steering = ["_norm.weight", "ffn_gate_inp", "attn_rel_b.weight", "ssm_conv1d.weight"]
-        .iter()
-        .any(|part| name.contains(part))
+    let is_steering = [
+        "_norm.weight",
+        "ffn_gate_inp",
+        "attn_rel_b.weight",
+        "ssm_conv1d.weight",
+        "altup",
+        "laurel",
+        "per_layer_model_proj",
+    ]
+    .iter()
+    .any(|part| name.contains(part))
         || matches!(name, "position_embd.weight" | "token_types.weight");
     axes >= 2 && name.ends_with("weight") && !is_steering
 }

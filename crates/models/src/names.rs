@@ -19,7 +19,7 @@ use crate::Error;
 
 /// What files call weights, and the canonical names; without wrappers and leaves. `#` stands for any number: the numbers
 /// of the left side are those of the right side, in order. A right side with a leaf is for names without, which are then
-/// not weights but what it says: biases.
+/// not weights but what it says: biases or scales.
 pub(crate) type NameTable = &'static [(&'static str, &'static str)];
 
 /// Wrappers that training code and model classes put in front, any number of them.
@@ -141,7 +141,8 @@ fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
     let look = |(path, leaf): (&str, &str)| {
         let of = |table: &NameTable| table.iter().find_map(|(theirs, ours)| replace(theirs, path, ours));
         let found = tables.iter().find_map(of)?;
-        Some(if found.ends_with(".bias") { found } else { format!("{found}.{leaf}") })
+        let is_whole = [".bias", ".scale"].iter().any(|leaf| found.ends_with(leaf));
+        Some(if is_whole { found } else { format!("{found}.{leaf}") })
     };
     let ending = || ENDINGS.iter().find_map(|(ending, leaf)| Some((own.strip_suffix(ending)?, *leaf)));
     look(apart(own)).or_else(|| look(ending()?))
@@ -163,7 +164,7 @@ pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
 fn apart(name: &str) -> (&str, &'static str) {
     let leaf = |leaf: &&'static str| Some((name.strip_suffix(*leaf)?.strip_suffix('.')?, *leaf));
     let alone = if name.ends_with("_correction_bias") { "bias" } else { "weight" };
-    LEAVES.iter().find_map(|own| leaf(&own)).unwrap_or((name, alone))
+    LEAVES.iter().find_map(leaf).unwrap_or((name, alone))
 }
 
 fn without_wrappers(mut name: &str) -> &str {
@@ -254,6 +255,9 @@ mod tests {
         check(llama, "model.layers.1.mlp.up_proj.weight.absmax", "blk.1.ffn_up.weight.absmax");
         let mixtral = tables("MixtralForCausalLM");
         check(mixtral, "model.layers.1.block_sparse_moe.experts.7.w2.weight", "blk.1.ffn_down.7.weight");
+        let gpt_oss = tables("GptOssForCausalLM");
+        check(gpt_oss, "model.layers.1.mlp.experts.gate_up_proj_bias", "blk.1.ffn_gate_up_exps.bias");
+        check(gpt_oss, "model.layers.1.self_attn.sinks", "blk.1.attn_sinks.weight");
         let granite = tables("GraniteMoeForCausalLM");
         check(granite, "model.layers.1.block_sparse_moe.output_linear.weight", "blk.1.ffn_down_exps.weight");
         let bert = EncoderArchitecture::from_hugging_face("BertModel").unwrap().names;
@@ -304,6 +308,8 @@ mod tests {
         let missing = in_files("transformer.wte.weight", "GPT2LMHeadModel", "blk.0.ffn_up.weight");
         assert_eq!(missing, "transformer.h.0.mlp.c_fc.weight");
         assert_eq!(in_files("norm.weight", "LlamaForCausalLM", "blk.0.ssm_a"), "blk.0.ssm_a");
+        let missing = in_files(norm, "GptOssForCausalLM", "blk.2.ffn_down_exps.bias");
+        assert_eq!(missing, "model.layers.2.mlp.experts.down_proj_bias");
     }
 
     #[test]

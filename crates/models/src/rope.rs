@@ -6,6 +6,9 @@ use tensor::Tensor;
 
 use crate::{Config, Error, RopeConfig, Scaling};
 
+/// The factor of pairs that do not turn.
+pub(crate) const ENDLESS: f32 = 1e30;
+
 /// The rotary embedding of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
@@ -46,10 +49,12 @@ impl Rope {
                     frequencies.len()
                 ));
             }
+            // GGUF files say so that a pair does not turn.
+            let divided = |by: f32| if by >= ENDLESS { f64::INFINITY } else { f64::from(by) };
             frequencies
                 .iter_mut()
                 .zip(factors)
-                .for_each(|(frequency, &factor)| *frequency /= f64::from(factor));
+                .for_each(|(frequency, &factor)| *frequency /= divided(factor));
         }
         let inverse_frequencies: Vec<f32> =
             frequencies.into_iter().map(|frequency| frequency as f32).collect();
@@ -83,6 +88,11 @@ impl RopeConfig {
 fn scaled(base: &[f64], config: &RopeConfig) -> (Vec<f64>, f64) {
     match config.scaling {
         None => (base.to_vec(), 1.0),
+        Some(Scaling::Proportional { pairs, factor }) => {
+            let turned =
+                |(pair, frequency): (usize, &f64)| if pair < pairs { frequency / factor } else { 0.0 };
+            (base.iter().enumerate().map(turned).collect(), 1.0)
+        }
         Some(Scaling::Linear { factor }) => (base.iter().map(|f| f / factor).collect(), 1.0),
         Some(Scaling::Llama3 { factor, low_frequency, high_frequency, original_context }) => {
             let scale = |f: &f64| llama3(*f, factor, low_frequency, high_frequency, original_context);
@@ -172,6 +182,18 @@ mod tests {
         assert_eq!(scaled.scale, 1.5);
         assert_eq!(scaled.inverse_frequencies[0], plain.inverse_frequencies[0]);
         assert_eq!(scaled.inverse_frequencies[63], plain.inverse_frequencies[63] / 4.0);
+    }
+
+    #[test]
+    fn only_the_first_pairs_turn_in_proportion() {
+        let scaling = Some(Scaling::Proportional { pairs: 16, factor: 2.0 });
+        let plain = Rope::new(&config(None), RopeStyle::HalfSplit).unwrap().inverse_frequencies;
+        let rope = Rope::new(&config(scaling), RopeStyle::HalfSplit).unwrap();
+        assert_eq!(rope.inverse_frequencies[..16], plain[..16].iter().map(|f| f / 2.0).collect::<Vec<_>>());
+        assert_eq!(rope.inverse_frequencies[16..], [0.0; 48]);
+        let factors = [vec![2.0; 16], vec![ENDLESS; 48]].concat();
+        let same = RopeConfig { factors: Some(factors), ..config(None) };
+        assert_eq!(Rope::new(&same, RopeStyle::HalfSplit).unwrap(), rope);
     }
 
     #[test]

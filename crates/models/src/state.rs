@@ -158,15 +158,17 @@ impl Decoder {
     /// The state, and where in it each layer has its part.
     pub(crate) fn state_and_locations(&self) -> (State, Vec<LayerState>) {
         let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
-        let locations = self.layers.iter().map(|layer| {
+        let mut locations: Vec<LayerState> = Vec::with_capacity(self.layers.len());
+        for layer in &self.layers {
             let states = layer.mixer.sequence_shapes().into_iter().map(|shape| state.add_to_sequence(shape));
-            LayerState {
-                states: states.collect(),
-                cache: layer.mixer.cached().map(|shape| state.add_to_token(shape)),
-                index: layer.mixer.indexed().map(|shape| state.add_to_token(shape)),
-            }
-        });
-        let locations = locations.collect();
+            let states = states.collect();
+            let cache = match layer.mixer.keys_of() {
+                Some(earlier) => locations[earlier].cache,
+                None => layer.mixer.cached().map(|shape| state.add_to_token(shape)),
+            };
+            let index = layer.mixer.indexed().map(|shape| state.add_to_token(shape));
+            locations.push(LayerState { cache, index, states });
+        }
         (state, locations)
     }
 }
@@ -219,6 +221,14 @@ impl Mixer {
                 Some(CacheShape { kv_heads: 1, head_dim, has_values: false })
             }
             Mixer::GatedDelta(_) => None,
+        }
+    }
+
+    /// The earlier layer whose keys and values it reads, if it keeps none.
+    pub(crate) fn keys_of(&self) -> Option<usize> {
+        match self {
+            Mixer::Attention(attention) => attention.keys_of,
+            Mixer::Latent(_) | Mixer::GatedDelta(_) => None,
         }
     }
 

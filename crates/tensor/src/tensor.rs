@@ -296,6 +296,41 @@ impl Tensor {
         self.strided(shape, self.strides(), offset.max(0) as usize).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// One place of an axis, without that axis: a view, or a copy where blocks that lie apart must be gathered.
+    ///
+    /// # Panics
+    /// As [`Tensor::narrow`].
+    pub fn select(&self, axis: usize, index: usize) -> Tensor {
+        let part = self.narrow(axis, index..index + 1);
+        let (mut dims, mut strides) = (part.shape.to_vec(), part.strides().to_vec());
+        dims.remove(axis);
+        strides.remove(axis);
+        if part.dtype.is_block() {
+            return part.reshape(Shape::new(&dims));
+        }
+        part.strided(Shape::new(&dims), &strides, part.offset).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Every `step`th place of an axis, from `start` on: a view, or a copy of blocks.
+    ///
+    /// # Panics
+    /// If there is no such axis, `step` does not divide it, or `start` is not less than `step`.
+    pub fn every(&self, axis: usize, start: usize, step: usize) -> Tensor {
+        let size = self.shape[axis];
+        assert!(start < step && size.is_multiple_of(step), "each {step}th of the {size} places of an axis");
+        let mut dims = self.shape.to_vec();
+        dims[axis] = size / step;
+        if self.dtype.is_block() {
+            let apart = [&dims[..=axis], &[step], &dims[axis + 1..]].concat();
+            return self.reshape(Shape::new(&apart)).select(axis + 1, start);
+        }
+        let mut strides = self.strides().to_vec();
+        let offset = self.offset as isize + start as isize * strides[axis];
+        strides[axis] *= step as isize;
+        let view = self.strided(Shape::new(&dims), &strides, offset.max(0) as usize);
+        view.unwrap_or_else(|error| panic!("{error}"))
+    }
+
     fn narrow_blocks(&self, axis: usize, range: Range<usize>, shape: Shape) -> Tensor {
         let inner: usize = self.shape[axis + 1..].iter().product();
         let position = |index: usize| {

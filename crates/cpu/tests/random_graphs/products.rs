@@ -243,7 +243,7 @@ fn rope(g: &mut Growth) -> Result<Vec<Value>, Error> {
     Ok(vec![table, g.b.rope(style, x, table)?])
 }
 
-/// Two sequences of a ragged batch, of 3 and 1 tokens, go through a convolution and a state space.
+/// Two sequences of a ragged batch, of 3 and 1 tokens, go through a convolution, a state space and a delta rule.
 fn recurrent(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let x = g.find(0, |ty| {
         ty.dtype == DType::F32 && ty.elements().as_static().is_some_and(|elements| elements >= 32)
@@ -268,7 +268,15 @@ fn recurrent(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let rates = g.constant(Tensor::from_slice([2, 3, 4], &rates))?;
     let shared = g.weight(DType::F32, [Dim::from(4), 1.into(), 3.into()])?;
     let operands = [heads, steps, rates, shared, shared, states];
-    Ok(vec![x, g.b.op(SelectiveScan { layer }, &[&operands[..], &lists].concat())?])
+    let scanned = g.b.op(SelectiveScan { layer }, &[&operands[..], &lists].concat())?;
+    // Between 0 and 1, where the state does not grow.
+    let gates = g.b.unary(Unary::Sigmoid, x)?;
+    let key = g.b.slice(gates, 1, 0, Some(3))?;
+    let key = g.b.reshape(key, [4.into(), 1.into(), Dim::from(3)])?;
+    let [decay, beta] = [(3, 5), (5, 7)].map(|(start, end)| g.b.slice(gates, 1, start, Some(end)));
+    let rule = GatedDeltaRule { layer, tiled: g.choose(4, &[false, true]) };
+    let operands = [key, key, heads, decay?, beta?, states];
+    Ok(vec![x, scanned, g.b.op(rule, &[&operands[..], &lists].concat())?])
 }
 
 /// Two sequences of a ragged batch, of 3 and 1 tokens, attend to the cache.

@@ -135,6 +135,12 @@ pub(crate) fn slack(op: &Op, inputs: &[&Tensor], dtype: DType) -> Slack {
             let read = inputs[4].shape()[2] as f64 * largest_of(inputs[4]);
             Slack { relative: 1e-5, absolute: 1e-6 * state * read.max(1.0) + 1e-37 }
         }
+        // Keys and gates are below 1, so that a token adds a few times its values.
+        Op::GatedDeltaRule(_) => {
+            let [tokens, key_dim] = [0, 2].map(|axis| inputs[0].shape()[axis]);
+            let state = largest_of(inputs[5]) + 4.0 * tokens as f64 * largest_of(inputs[2]);
+            sum(dtype, 4 * key_dim * tokens, state * largest_of(inputs[0]).max(1.0))
+        }
         Op::Fold(_) | Op::Pool2d(_) => sum(dtype, 16, largest_of(inputs[0])),
         Op::Resize(_) | Op::RoiAlign(_) => sum(dtype, 100, largest_of(inputs[0])),
         // Not every order of butterflies multiplies every part by the 0 that makes a NaN of it.

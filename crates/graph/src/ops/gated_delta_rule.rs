@@ -171,11 +171,14 @@ mod tests {
         check_types(GatedDeltaRule { layer: 0, tiled: false }, &[(&["f32[1, 1, 1]"], &count)]);
     }
 
+    /// A query, a key and the values of two heads.
+    type Row = ([f32; 2], [f32; 2], [f32; 2]);
+
     /// One sequence with one key head of 2 dims and two value heads of 1: the results, and the state in slot 1 after it.
-    fn apply(rows: &[([f32; 2], [f32; 2], [f32; 2])], state: [f32; 4], cached: u32) -> (Vec<f64>, Vec<f64>) {
+    fn apply(rows: &[Row], state: [f32; 4], cached: u32) -> (Vec<f64>, Vec<f64>) {
         let list = |values: &[u32]| Tensor::from_slice([values.len()], values);
         let count = rows.len();
-        let of = |shape: [usize; 3], part: &dyn Fn(&([f32; 2], [f32; 2], [f32; 2])) -> [f32; 2]| {
+        let of = |shape: [usize; 3], part: &dyn Fn(&Row) -> [f32; 2]| {
             Tensor::from_slice(shape, &rows.iter().flat_map(part).collect::<Vec<_>>())
         };
         let (q, k) = (of([count, 1, 2], &|row| row.0), of([count, 1, 2], &|row| row.1));

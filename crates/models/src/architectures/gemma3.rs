@@ -70,7 +70,7 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn gemma3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn gemma3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = sandwiched(config, ropes, weights);
     for attention in decoder.attentions_mut() {
         attention.qk_norm = Some(QkNorm::PerHead(Norm::Rms { eps: config.norm_eps }));

@@ -22,9 +22,10 @@ pub(crate) const LLAMA: Architecture = Architecture {
     gguf_quirks: |_, _| Ok(()),
     names: &[NAMES],
     gguf_names: |_| &[],
-    gguf_keys: Vec::new,
+    gguf_keys: |_| Vec::new(),
     layout: |_, _| Ok(()),
     gguf_layout: |_, _| Ok(()),
+    gguf_joins_gates: false,
     rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,
     zero_centered_norms: false,
@@ -74,6 +75,8 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         learned_positions: None,
         ropes,
         temperature: config.temperature,
+        layer_embedding: None,
+        streams: None,
         layers: (0..config.layers)
             .map(|index| Layer { channel: with_experts(config, index, layer.channel, weights), ..layer })
             .collect(),
@@ -98,17 +101,26 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             output_bias: has("attn_output.bias"),
             clip: config.clip_qkv,
             qk_norm: None,
+            value_norm: None,
+            keys_as_values: false,
+            keys_of: None,
             rope: (config.rope.dims > 0).then_some(0),
             window: None,
+            chunk: None,
+            is_tempered: true,
             softcap: config.attention_softcap,
+            sinks: false,
             gated: false,
         }),
         channel: Channel::Gated(Gated {
             width: config.feed_forward,
             activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
             bias: has("ffn_gate.bias"),
+            cutoff: None,
         }),
         residual: Residual { parallel: config.parallel_residual.unwrap_or(false), scale: 1.0 },
+        low_rank: None,
+        scaled: false,
     }
 }
 
@@ -155,20 +167,31 @@ pub(super) fn with_plain_channels(
 /// Experts where the configuration has some, in the layers that it lists; if it lists none, in those with a router.
 fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn WeightTypes) -> Channel {
     let Some(experts) = config.experts else { return dense };
-    let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}.weight")).is_some();
+    let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}")).is_some();
     let listed = config.sparse_layers.as_ref().map(|layers| layers[index]);
-    if !listed.unwrap_or_else(|| has("ffn_gate_inp")) {
+    if !listed.unwrap_or_else(|| has("ffn_gate_inp.weight")) {
         return dense;
     }
     let shared = experts.shared_width;
-    let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp") });
+    let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
     let ExpertConfig { count, per_token, width, routing, .. } = experts;
-    let correction = weights.dtype(&format!("blk.{index}.exp_probs_b.bias")).is_some();
-    let routing = Routing { correction, ..routing };
+    let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
     let activation = match config.activation {
         None => Unary::Silu,
         Some(Activation::Unary(unary)) => unary,
         Some(Activation::ReluSquared) => unreachable!("refused where the configuration is checked"),
     };
-    Channel::Experts(Experts { width, activation, count, per_token, routing, shared })
+    Channel::Experts(Experts {
+        width,
+        activation,
+        count,
+        per_token,
+        routing,
+        shared,
+        bias: has("ffn_gate_exps.bias"),
+        limit: config.gate_limit,
+        offset: 0.0,
+        scaled: false,
+        scales_input: false,
+    })
 }

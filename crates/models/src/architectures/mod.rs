@@ -11,14 +11,18 @@ mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma3n;
+mod gemma4;
 mod glm4;
 mod glm4_moe;
 mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
 mod granite;
 mod granite_moe;
 mod hunyuan;
 mod llama;
+mod llama4;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
@@ -77,11 +81,13 @@ pub struct Architecture {
     /// which it is told: by the names of its GGUF file as it is read, by canonical names as one is written.
     pub(crate) gguf_names: fn(&HasWeight<'_>) -> NameTable,
     /// The keys that llama.cpp needs in the family's GGUF files, and that make no difference here.
-    pub(crate) gguf_keys: fn() -> Vec<(&'static str, MetaValue)>,
+    pub(crate) gguf_keys: fn(&Config) -> Vec<(&'static str, MetaValue)>,
     /// Names the weights that Hugging Face files store in another layout.
     pub(crate) layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// The same for GGUF files.
     pub(crate) gguf_layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
+    /// Whether GGUF files hold the gates of experts and what they multiply in one tensor.
+    pub(crate) gguf_joins_gates: bool,
     /// The order of query and key rows in Hugging Face files.
     pub rope: RopeStyle,
     /// The same in GGUF files.
@@ -150,6 +156,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     seed_oss::SEED_OSS,
     falcon::FALCON,
     nemotron::NEMOTRON,
+    gpt_oss::GPT_OSS,
+    llama4::LLAMA4,
+    llama4::LLAMA4_VISION,
+    gemma3n::GEMMA3N,
+    gemma3n::GEMMA3N_VISION,
+    gemma4::GEMMA4,
+    gemma4::GEMMA4_VISION,
+    gemma4::GEMMA4_UNIFIED,
 ];
 
 /// How checkpoints name an encoder and its weights, and how their configuration becomes one.

@@ -106,7 +106,7 @@ fn complete_experts(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 /// How many pairs of dims turn by time, height and width, which are one and the same position of text.
-fn gguf_keys() -> Vec<(&'static str, MetaValue)> {
+fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
     vec![("rope.dimension_sections", vec![11i32, 11, 10, 0].into())]
 }
 

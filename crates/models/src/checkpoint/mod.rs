@@ -29,7 +29,7 @@ use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
-use crate::stored::{Names, Stored, TensorReader, is_plain};
+use crate::stored::{Names, Stored, TensorReader, is_plain, view};
 use crate::{
     Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions, Quantizer, Rope,
     WeightTypes,
@@ -232,6 +232,18 @@ impl Checkpoint {
         let places: Vec<_> = parts.iter().filter_map(|part| self.names.get(part)).map(place).collect();
         let is_transposed = places.first().is_some_and(|(is_transposed, _)| *is_transposed);
         (is_transposed, places.into_iter().flat_map(|(_, ranges)| ranges.to_vec()).collect())
+    }
+
+    /// The gates of experts and what they multiply, of a tensor of the files that holds both; by canonical name.
+    pub(crate) fn gate_views(&self, canonical: &str) -> Vec<(String, Tensor)> {
+        let parts =
+            ["gate", "up"].map(|part| canonical.replace("ffn_gate_up_exps", &format!("ffn_{part}_exps")));
+        let parts = parts.into_iter().filter(|part| part != canonical);
+        let views = parts.filter_map(|part| {
+            let tensor = view((&*self.weights).into(), self.names.get(&part)?).ok()??;
+            Some((part, tensor))
+        });
+        views.collect()
     }
 
     /// The weights by which GGUF files hold parts of a tensor that files of this checkpoint have in another layout, and the

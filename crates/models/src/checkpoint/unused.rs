@@ -23,8 +23,19 @@ const DERIVED: &[&str] = &[
     ".input_scale",
     "_extra_state",
 ];
-/// In names of tensors of the half of a model that sees, of which we run the other one.
-const SEEING: &[&str] = &["vision_tower.", "vision_model.", "multi_modal_projector.", "model.visual."];
+/// In names of tensors of the parts of a model that see and hear, of which we run the other one.
+const SEEING: &[&str] = &[
+    "vision_tower.",
+    "vision_model.",
+    "multi_modal_projector.",
+    "audio_tower.",
+    "embed_vision.",
+    "embed_audio.",
+    "vision_embedder.",
+    "model.visual.",
+];
+/// The weights of layers that files have though the layers read the keys and values of earlier ones.
+const OF_KEYS: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 /// What names of heads that predict tokens further ahead begin with.
 const PREDICTING: &[&str] = &["mtp.", "model.mtp."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
@@ -41,13 +52,24 @@ pub(super) fn tensors(
     network: &Network,
 ) -> Vec<String> {
     let idle = |name: &str| is_idle(name, network) || predicts_further(name, config);
-    let taken: HashSet<&str> =
-        taken.iter().filter_map(|name| types.names.get(name)).flat_map(|stored| stored.tensors()).collect();
+    let others = keys_of_others(network);
+    let known = taken.iter().chain(&others).filter_map(|name| types.names.get(name));
+    let taken: HashSet<&str> = known.flat_map(|stored| stored.tensors()).collect();
     let stored = types.reader.weights.tensors().map(|(name, _)| name);
     let mut unused: Vec<String> =
         stored.filter(|name| !taken.contains(name) && !idle(name)).map(str::to_string).collect();
     unused.sort_unstable();
     unused
+}
+
+/// The weights for keys and values of layers that read those of others.
+fn keys_of_others(network: &Network) -> Vec<String> {
+    let Network::Decoder(decoder) = network else { return Vec::new() };
+    let layers = decoder.layers.iter().enumerate();
+    let others = layers.filter(|(_, layer)| layer.mixer.keys_of().is_some());
+    others
+        .flat_map(|(index, _)| OF_KEYS.iter().map(move |stem| format!("blk.{index}.{stem}.weight")))
+        .collect()
 }
 
 /// Whether a tensor that is not taken is known to mean nothing here.

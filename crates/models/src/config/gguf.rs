@@ -3,7 +3,8 @@
 use weights::{FromMeta, MetaArray, MetaValue, Metadata};
 
 use super::{
-    Config, ExpertConfig, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, RopeConfig, Scaling,
+    Config, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, RopeConfig,
+    Scaling, StreamConfig,
 };
 use crate::architectures::Architecture;
 use crate::{Error, ExpertGroups, Routing, Scores, Temperature};
@@ -22,6 +23,25 @@ impl<'a> GgufKeys<'a> {
     /// If it is of another kind.
     pub(crate) fn optional<T: FromMeta<'a>>(&self, name: &str) -> Result<Option<T>, Error> {
         Ok(self.metadata.optional(&self.key(name))?)
+    }
+
+    /// A value for each layer, if the file lists them.
+    ///
+    /// # Errors
+    /// If they are of another kind, or not as many.
+    pub(crate) fn optional_list<T>(&self, name: &str, layers: usize) -> Result<Option<Vec<T>>, Error>
+    where
+        Vec<T>: FromMeta<'a>,
+    {
+        let Some(MetaValue::Array(_)) = self.metadata.get(&self.key(name)) else { return Ok(None) };
+        let list = self.optional::<Vec<T>>(name)?;
+        match list.as_ref().map(Vec::len).filter(|&count| count != layers) {
+            Some(count) => {
+                let message = format!("{layers} layers, but {count} in the list `{}`", self.key(name));
+                Err(Error::config("GGUF metadata", message))
+            }
+            None => Ok(list),
+        }
     }
 
     /// A number that must be there.
@@ -69,26 +89,49 @@ impl Config {
             let message = format!("`{}` is 0", keys.key("attention.head_count"));
             return Err(Error::config("GGUF metadata", message));
         }
-        let head_dim = keys.optional::<usize>("attention.key_length")?.unwrap_or(hidden / heads);
-        let value_dim = keys.optional::<usize>("attention.value_length")?.unwrap_or(head_dim);
-        let latent = latent(keys, value_dim)?;
-        // Keys of latents, as they are attended to, or of heads, as older files have them.
-        let head_dim = match latent {
-            Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(head_dim),
-            None => head_dim,
-        };
-        if latent.is_none() && value_dim != head_dim {
-            let message = format!("keys of {head_dim} and values of {value_dim} dims are not supported");
-            return Err(Error::config("GGUF metadata", message));
-        }
-        // Their blocks count too.
+        // The blocks that predict tokens further ahead count too.
         let prediction_layers = keys.optional::<usize>("nextn_predict_layers")?.unwrap_or(0);
         let layers = keys.size("block_count")?.saturating_sub(prediction_layers);
+        let global_head_dim = keys.optional::<usize>("attention.key_length")?.unwrap_or(hidden / heads);
+        let value_dim = keys.optional::<usize>("attention.value_length")?.unwrap_or(global_head_dim);
+        let latent = latent(keys, value_dim)?;
+        // Keys of latents, as they are attended to, or of heads, as older files have them.
+        let global_head_dim = match latent {
+            Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(global_head_dim),
+            None => global_head_dim,
+        };
+        let local_head_dim = keys.optional::<usize>("attention.key_length_swa")?;
+        let local_value_dim = keys.optional("attention.value_length_swa")?.or(local_head_dim);
+        for (keys, values) in [(Some(global_head_dim), Some(value_dim)), (local_head_dim, local_value_dim)] {
+            if let (None, Some(keys), Some(values)) = (latent, keys, values)
+                && keys != values
+            {
+                let message = format!("keys of {keys} and values of {values} dims are not supported");
+                return Err(Error::config("GGUF metadata", message));
+            }
+        }
+        let blocks = layers + prediction_layers;
+        let kv_heads = match keys.optional_list::<usize>("attention.head_count_kv", blocks)? {
+            None => keys.optional("attention.head_count_kv")?.unwrap_or(heads),
+            Some(listed) => listed.into_iter().max().unwrap_or(0),
+        };
+        let mut layer_widths = keys.optional_list::<usize>("feed_forward_length", blocks)?;
+        layer_widths.iter_mut().for_each(|widths| widths.truncate(layers));
+        let mut recurrent_layers = keys.flags("attention.recurrent_layers");
+        recurrent_layers
+            .iter_mut()
+            .filter(|flags| flags.len() == blocks)
+            .for_each(|flags| flags.truncate(layers));
+        let feed_forward = match layer_widths.as_deref() {
+            None => feed_forward(keys)?,
+            Some(widths) => widths.iter().copied().max().unwrap_or(0),
+        };
+        let head_dim = local_head_dim.unwrap_or(global_head_dim);
         // 0 says that there is none.
         let window = keys.optional::<usize>("attention.sliding_window")?.filter(|&window| window > 0);
         let rope = RopeConfig {
             theta: keys.optional::<f32>("rope.freq_base")?.unwrap_or(10000.0).into(),
-            dims: keys.optional::<usize>("rope.dimension_count")?.unwrap_or(head_dim),
+            dims: keys.optional::<usize>("rope.dimension_count")?.unwrap_or(global_head_dim),
             scaling: scaling(metadata, architecture)?,
             // Tensors hold them.
             factors: None,
@@ -103,14 +146,24 @@ impl Config {
             layers,
             prediction_layers,
             heads,
-            kv_heads: keys.optional("attention.head_count_kv")?.unwrap_or(heads),
+            kv_heads,
             head_dim,
+            global_heads: local_head_dim.map(|_| GlobalHeads { kv_heads, head_dim: global_head_dim }),
+            // The weights show it.
+            keys_as_values: None,
+            shared_layers: keys.optional("attention.shared_kv_layers")?.unwrap_or(0),
             latent,
             indexed_layers: keys.flags("attention.indexer.types"),
-            feed_forward: feed_forward(keys)?,
+            feed_forward,
+            layer_widths,
+            gate_cutoffs: gate_cutoffs(keys, layers)?,
+            layer_embedding: layer_embedding(keys, keys.optional("vocab_size")?.unwrap_or(vocab))?,
+            streams: streams(keys)?,
+            low_rank: None,
             experts: experts(keys)?,
+            gate_limit: None,
             delta: None,
-            recurrent_layers: keys.flags("attention.recurrent_layers"),
+            recurrent_layers,
             // The weights show them.
             sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
@@ -124,6 +177,7 @@ impl Config {
             windowed_layers: windowed_layers(keys, layers)?,
             parallel_residual: None,
             clip_qkv: None,
+            unit_queries: false,
             multipliers: multipliers(keys)?,
             attention_softcap: keys.optional("attn_logit_softcapping")?,
             logit_softcap: keys.optional("final_logit_softcapping")?,
@@ -139,9 +193,33 @@ impl Config {
 
 /// The rotary embedding of layers that have the window, if the file says that they have another.
 fn local_rope(keys: GgufKeys<'_>, rope: &RopeConfig) -> Result<Option<RopeConfig>, Error> {
-    let theta = keys.optional::<f32>("rope.freq_base_swa")?;
-    let local = theta.map(|theta| RopeConfig { theta: theta.into(), scaling: None, ..rope.clone() });
-    Ok(local.filter(|local| local != rope))
+    let theta = keys.optional::<f32>("rope.freq_base_swa")?.map(f64::from);
+    let dims = keys.optional::<usize>("rope.dimension_count_swa")?;
+    if theta.is_none() && dims.is_none() {
+        return Ok(None);
+    }
+    let (theta, dims) = (theta.unwrap_or(rope.theta), dims.unwrap_or(rope.dims));
+    let local = RopeConfig { theta, dims, scaling: None, ..rope.clone() };
+    Ok(Some(local).filter(|local| local != rope))
+}
+
+/// Minus infinity stands for gates as they are.
+fn gate_cutoffs(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<Option<f32>>>, Error> {
+    let cutoffs = keys.optional_list::<f32>("activation_sparsity_scale", layers)?;
+    let finite = |cutoff: f32| (cutoff != f32::NEG_INFINITY).then_some(cutoff);
+    Ok(cutoffs.map(|cutoffs| cutoffs.into_iter().map(finite).collect()))
+}
+
+/// Rows and width of the second embedding; 0 says that there is none.
+fn layer_embedding(keys: GgufKeys<'_>, vocab: usize) -> Result<Option<[usize; 2]>, Error> {
+    let width = keys.optional::<usize>("embedding_length_per_layer_input")?.filter(|&width| width > 0);
+    Ok(width.map(|width| [vocab, width]))
+}
+
+fn streams(keys: GgufKeys<'_>) -> Result<Option<StreamConfig>, Error> {
+    let Some(count) = keys.optional("altup.num_inputs")? else { return Ok(None) };
+    let active = keys.optional("altup.active_idx")?.unwrap_or(0);
+    Ok(Some(StreamConfig { count, active, scaled: true }))
 }
 
 /// The latents that all heads share, if there are some.
@@ -212,6 +290,7 @@ fn routing(keys: GgufKeys<'_>) -> Result<Routing, Error> {
     Ok(Routing {
         scores,
         correction: false,
+        bias: false,
         groups: ExpertGroups::of(groups, best),
         normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
         scale: keys.optional("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0),
@@ -222,7 +301,7 @@ fn routing(keys: GgufKeys<'_>) -> Result<Routing, Error> {
 fn temperature(scaling: Option<Scaling>, growth: Option<f32>) -> Option<Temperature> {
     let growth = growth.filter(|&growth| growth != 0.0)?;
     let Some(Scaling::Yarn { original_context, .. }) = scaling else { return None };
-    Some(Temperature { growth, context: original_context as usize })
+    Some(Temperature { growth, context: original_context as usize, offset: 0 })
 }
 
 /// That of RMS norms, or else of layer norms.
@@ -370,6 +449,20 @@ mod tests {
         assert_eq!((delta.conv_width, delta.tiled), (4, false));
         assert_eq!(next.recurrent_layers.unwrap(), [true, true, true, false, true, true]);
         assert!(sizes("qwen35", 60).unwrap().delta.unwrap().tiled);
+        // The last block predicts tokens further ahead.
+        let listed = |flags: &[bool]| {
+            let sizes = ["conv_kernel", "group_count", "state_size", "time_step_rank", "inner_size"];
+            let sizes = sizes.map(|key| (format!("ssm.{key}"), MetaValue::from(4u32)));
+            let mut keys: Vec<(&str, MetaValue)> =
+                sizes.iter().map(|(key, size)| (&key[..], size.clone())).collect();
+            keys.push(("nextn_predict_layers", 1u32.into()));
+            keys.push(("attention.recurrent_layers", flags.to_vec().into()));
+            read("qwen35", &keys).map(|config| (config.layers, config.recurrent_layers.unwrap()))
+        };
+        let flags = [true, false, true, true, false, false];
+        assert_eq!(listed(&flags).unwrap(), (5, flags[..5].to_vec()));
+        let error = listed(&[true; 7]).unwrap_err().to_string();
+        assert_eq!(error, "GGUF metadata: 5 layers, but 7 in the list of recurrent ones");
         let error = sizes("qwen35moe", 61).unwrap_err().to_string();
         assert_eq!(error, "GGUF metadata: 6 value heads of delta nets cannot share 61 dims evenly");
         assert!(read("qwen35", &[]).is_err());
@@ -395,7 +488,7 @@ mod tests {
             ("attention.temperature_scale", 0.5f32.into()),
         ]);
         assert_eq!(attention_factor(&cancelled), 1.0);
-        assert_eq!(cancelled.temperature, Some(Temperature { growth: 0.5, context: 1024 }));
+        assert_eq!(cancelled.temperature, Some(Temperature { growth: 0.5, context: 1024, offset: 0 }));
         let expected = Some(Scaling::LongRope { original_context: 1024, attention_factor: 1.0 });
         assert_eq!(read("phi3", &[original()]).unwrap().rope.scaling, expected);
         let unknown = [("rope.scaling.type", "magic".into()), ("rope.scaling.factor", 2.0f32.into())];

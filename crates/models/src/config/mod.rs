@@ -33,6 +33,12 @@ pub struct Config {
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
+    /// The heads of layers without window, if they may be others.
+    pub global_heads: Option<GlobalHeads>,
+    /// Whether layers without window take their keys for values, if the configuration says it.
+    pub keys_as_values: Option<bool>,
+    /// How many of the last layers read the keys and values of earlier ones.
+    pub shared_layers: usize,
     /// The latents that all heads share, if attention has them. Heads then have the dims of queries, of which the last are
     /// rotated.
     pub latent: Option<LatentConfig>,
@@ -41,8 +47,20 @@ pub struct Config {
     pub indexed_layers: Option<Vec<bool>>,
     /// The width inside the feed-forward block.
     pub feed_forward: usize,
+    /// The same for each layer, if they differ.
+    pub layer_widths: Option<Vec<usize>>,
+    /// How many standard deviations above their mean the gates of each layer begin, if they do not have their usual values.
+    pub gate_cutoffs: Option<Vec<Option<f32>>>,
+    /// Rows of a second embedding, and how much of it each layer takes, if there is one.
+    pub layer_embedding: Option<[usize; 2]>,
+    /// The residual streams, if there are several.
+    pub streams: Option<StreamConfig>,
+    /// The rank of projections beside attention, if there are some.
+    pub low_rank: Option<usize>,
     /// The experts in place of that block.
     pub experts: Option<ExpertConfig>,
+    /// What gates of experts are at most, and how far from 0 what they multiply may be, if there is a limit.
+    pub gate_limit: Option<f32>,
     /// The gated delta nets in place of attention.
     pub delta: Option<DeltaConfig>,
     /// Which layers keep a state per sequence in place of keys and values, if the configuration says so.
@@ -71,6 +89,8 @@ pub struct Config {
     pub parallel_residual: Option<bool>,
     /// How far from 0 queries, keys and values may be, if there is a limit.
     pub clip_qkv: Option<f32>,
+    /// Whether queries and keys that are rotated are normalized, without weights.
+    pub unit_queries: bool,
     /// Factors on what flows between the layers.
     pub multipliers: Multipliers,
     /// Attention scores `s` become `c · tanh(s / c)` for this `c`.
@@ -97,6 +117,26 @@ pub struct RopeConfig {
     pub factors: Option<Vec<f32>>,
     /// LongRoPE's list for longer sequences.
     pub long_factors: Option<Vec<f32>>,
+}
+
+/// Key and value heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalHeads {
+    /// How many there are.
+    pub kv_heads: usize,
+    /// Dims of each; those of query heads are the same.
+    pub head_dim: usize,
+}
+
+/// Several residual streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// How many there are.
+    pub count: usize,
+    /// Which of them layers compute.
+    pub active: usize,
+    /// Whether what layer embeddings read of it is multiplied with a vector.
+    pub scaled: bool,
 }
 
 /// A mixture of experts.
@@ -208,6 +248,13 @@ pub enum Scaling {
         /// The factor on rotated vectors.
         attention_factor: f64,
     },
+    /// Only the first pairs turn, at the frequencies that they have among all.
+    Proportional {
+        /// How many pairs turn.
+        pairs: usize,
+        /// What their frequencies are divided by.
+        factor: f64,
+    },
     /// LongRoPE (Ding et al. 2024): each pair has a factor of its own. Of the two lists that models come with, one
     /// is chosen when a checkpoint is opened, as [`crate::CheckpointOptions::max_length`] says.
     LongRope {
@@ -237,6 +284,7 @@ pub(crate) const MAX_LAYERS: usize = 1 << 12;
 const MAX_HEAD: usize = 1 << 14;
 const MAX_EXPERTS: usize = 1 << 12;
 const MAX_CHOSEN: usize = 1 << 16;
+const MAX_STREAMS: usize = 1 << 6;
 
 impl Config {
     /// That the file has keys of other families, if it has some that would make a difference.
@@ -331,10 +379,11 @@ impl Config {
                 self.error(format!("the norm's eps is {}, expected a small positive number", self.norm_eps))
             );
         }
-        [Some(&self.rope), self.local_rope.as_ref()]
-            .into_iter()
-            .flatten()
-            .try_for_each(|rope| rope.check(self.head_dim))
+        let global_head_dim = self.global_heads.map_or(self.head_dim, |heads| heads.head_dim);
+        self.rope.check(global_head_dim).map_err(|message| self.error(message))?;
+        self.local_rope
+            .as_ref()
+            .map_or(Ok(()), |rope| rope.check(self.head_dim))
             .map_err(|message| self.error(message))?;
         for (kind, listed) in [
             ("rotated", &self.rotated_layers),
@@ -349,10 +398,12 @@ impl Config {
                 return Err(self.error(message));
             }
         }
+        self.check_layers().map_err(|message| self.error(message))?;
         for (what, limit) in [
             ("attention softcap", self.attention_softcap),
             ("logit softcap", self.logit_softcap),
             ("limit of queries, keys and values", self.clip_qkv),
+            ("limit of gates", self.gate_limit),
         ] {
             if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
                 return Err(self.error(format!("the {what} is {limit}, expected a positive number")));
@@ -373,7 +424,7 @@ impl Config {
         if self.experts.is_some() && self.activation == Some(Activation::ReluSquared) {
             return Err(self.error("experts with the activation `relu2` are not supported".into()));
         }
-        if let Some(Temperature { growth, context }) = self.temperature
+        if let Some(Temperature { growth, context, .. }) = self.temperature
             && !(growth.is_finite() && growth >= 0.0 && context > 0)
         {
             let message = format!("queries cannot grow by {growth} every {context} tokens");
@@ -391,6 +442,74 @@ impl Config {
             }
         }
         Ok(self)
+    }
+
+    /// Checks what differs between layers, and what they have beside their blocks.
+    fn check_layers(&self) -> Result<(), String> {
+        let within = |what: &str, size: usize, limit: usize| match size {
+            0 => Err(format!("the {what} is 0, expected 1 to {limit}")),
+            size if size > limit => Err(format!("the {what} is {size}, expected 1 to {limit}")),
+            _ => Ok(()),
+        };
+        if let Some(GlobalHeads { kv_heads, head_dim }) = self.global_heads {
+            within("head size of layers without window", head_dim, MAX_HEAD)?;
+            if kv_heads == 0 || !self.heads.is_multiple_of(kv_heads) {
+                return Err(format!(
+                    "{} heads cannot share {kv_heads} key-value heads of layers without window evenly",
+                    self.heads
+                ));
+            }
+        }
+        for &width in self.layer_widths.iter().flatten() {
+            within("feed-forward size of a layer", width, MAX_SIZE)?;
+        }
+        let lists = [
+            ("feed-forward sizes", self.layer_widths.as_ref().map(Vec::len)),
+            ("shares of gates", self.gate_cutoffs.as_ref().map(Vec::len)),
+        ];
+        for (what, count) in lists {
+            if let Some(count) = count.filter(|&count| count != self.layers) {
+                return Err(format!("{} layers, but {count} in the list of {what}", self.layers));
+            }
+        }
+        if let Some(cutoff) = self.gate_cutoffs.iter().flatten().flatten().find(|cutoff| !cutoff.is_finite())
+        {
+            return Err(format!("gates cannot begin {cutoff} standard deviations above their mean"));
+        }
+        if let Some([rows, width]) = self.layer_embedding {
+            within("number of rows of the second embedding", rows, MAX_SIZE)?;
+            within("width of the second embedding", width, MAX_SIZE)?;
+        }
+        if let Some(StreamConfig { count, active, .. }) = self.streams {
+            within("number of residual streams", count, MAX_STREAMS)?;
+            if active >= count {
+                return Err(format!("layers compute residual stream {active} of {count}"));
+            }
+        }
+        self.low_rank.map_or(Ok(()), |rank| within("rank beside attention", rank, MAX_SIZE))?;
+        self.check_shared_layers()
+    }
+
+    /// Each of the last layers needs one of its kind before them.
+    fn check_shared_layers(&self) -> Result<(), String> {
+        let (layers, shared) = (self.layers, self.shared_layers);
+        if shared == 0 {
+            return Ok(());
+        }
+        let Some(windowed) = self.windowed_layers.as_ref().filter(|_| self.window.is_some()) else {
+            return Err(format!("{shared} layers share keys, but no list says which layers have a window"));
+        };
+        let split = layers.checked_sub(shared).and_then(|first| windowed.split_at_checked(first));
+        let Some((own, others)) = split.filter(|(own, _)| !own.is_empty()) else {
+            return Err(format!("{shared} of {layers} layers share the keys of earlier ones"));
+        };
+        match others.iter().find(|kind| !own.contains(kind)) {
+            Some(kind) => {
+                let kind = if *kind { "with" } else { "without" };
+                Err(format!("layers {kind} a window share keys, but none of the first {} has one", own.len()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes the choice that LongRoPE leaves: beyond the original context its long factors hold, within it the short
@@ -472,10 +591,19 @@ pub(crate) mod tests {
             heads: 4,
             kv_heads: 2,
             head_dim: 16,
+            global_heads: None,
+            keys_as_values: None,
+            shared_layers: 0,
             latent: None,
             indexed_layers: None,
             feed_forward: 96,
+            layer_widths: None,
+            gate_cutoffs: None,
+            layer_embedding: None,
+            streams: None,
+            low_rank: None,
             experts: None,
+            gate_limit: None,
             delta: None,
             recurrent_layers: None,
             sparse_layers: None,
@@ -490,6 +618,7 @@ pub(crate) mod tests {
             windowed_layers: None,
             parallel_residual: None,
             clip_qkv: None,
+            unit_queries: false,
             multipliers: Multipliers::default(),
             attention_softcap: None,
             logit_softcap: None,
@@ -520,6 +649,25 @@ pub(crate) mod tests {
         );
         assert!(refusal(Config { local_rope: Some(rope(3)), ..small() }).contains("3 rotated dims"));
         assert!(refusal(Config { logit_softcap: Some(-1.0), ..small() }).contains("the logit softcap is -1"));
+        let shared = |windowed_layers| {
+            let windowed_layers = Some(windowed_layers);
+            Config { shared_layers: 1, window: Some(4), windowed_layers, ..small() }
+        };
+        assert!(shared(vec![true; 2]).checked().is_ok());
+        assert_eq!(
+            refusal(shared(vec![true, false])),
+            "test: layers without a window share keys, but none of the first 1 has one"
+        );
+        let streams = Some(StreamConfig { count: 2, active: 2, scaled: true });
+        assert_eq!(refusal(Config { streams, ..small() }), "test: layers compute residual stream 2 of 2");
+        assert_eq!(
+            refusal(Config { layer_widths: Some(vec![96]), ..small() }),
+            "test: 2 layers, but 1 in the list of feed-forward sizes"
+        );
+        let global_heads = Some(GlobalHeads { kv_heads: 3, head_dim: 16 });
+        assert!(
+            refusal(Config { global_heads, ..small() }).contains("4 heads cannot share 3 key-value heads")
+        );
         let experts = |count, per_token| {
             let experts =
                 ExpertConfig { count, per_token, width: 96, shared_width: None, routing: Routing::default() };

@@ -4,9 +4,11 @@ use graph::ops::RopeStyle;
 use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
+use crate::rope::ENDLESS;
 use crate::{
     Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
-    ExpertConfig, Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores,
+    ExpertConfig, GlobalHeads, LatentConfig, Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig,
+    Scaling, Scores, StreamConfig,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -27,7 +29,8 @@ pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) ->
     match &checkpoint.network {
         Network::Decoder(decoder) => {
             let architecture = Architecture::from_gguf(gguf)?;
-            for (key, value) in keys(config, decoder.norm).into_iter().chain((architecture.gguf_keys)()) {
+            for (key, value) in keys(config, decoder.norm).into_iter().chain((architecture.gguf_keys)(config))
+            {
                 metadata.insert(format!("{gguf}.{key}"), value);
             }
             decoder_keys(checkpoint, config, gguf, metadata)
@@ -45,7 +48,9 @@ fn decoder_keys(
 ) -> Result<Metadata, Error> {
     // Files of Granite hold what logits are divided by. llama.cpp knows by heart which layers of most families have the
     // window, so that their files do not list them.
-    for (divides, lists) in [(false, false), (true, false), (false, true), (true, true)] {
+    let always_lists = config.shared_layers > 0 || config.global_heads.is_some();
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    for (divides, lists) in ways.into_iter().filter(|(_, lists)| *lists || !always_lists) {
         let mut metadata = metadata.clone();
         if divides {
             metadata.insert(format!("{gguf}.logit_scale"), 1.0 / config.multipliers.logits);
@@ -108,12 +113,13 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         ("context_length", size(config.context_length)),
         ("embedding_length", size(config.hidden)),
         ("block_count", size(config.layers)),
-        ("feed_forward_length", size(config.feed_forward)),
+        ("feed_forward_length", config.layer_widths.as_deref().map_or(size(config.feed_forward), sizes)),
         ("attention.head_count", size(config.heads)),
     ];
     keys.extend(head_keys(config));
+    keys.extend(layer_keys(config));
     keys.push(match norm {
-        Norm::Rms { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
+        Norm::Rms { eps } | Norm::Unweighted { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
         Norm::Layer { eps, .. } => ("attention.layer_norm_epsilon", eps.into()),
     });
     if config.rope.dims > 0 {
@@ -127,7 +133,7 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         keys.push(("expert_count", size(experts.count)));
         keys.push(("expert_used_count", size(experts.per_token)));
         keys.push(("expert_feed_forward_length", size(experts.width)));
-        keys.extend(expert_keys(&experts));
+        keys.extend(expert_keys(&experts, config.sparse_layers.as_deref()));
     }
     if let Some(delta) = config.delta {
         keys.push(("ssm.conv_kernel", size(delta.conv_width)));
@@ -160,16 +166,44 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     keys
 }
 
-/// The keys of keys and values. Latents are keys and values of one head, which all query heads share.
+fn sizes(sizes: &[usize]) -> MetaValue {
+    let sizes = sizes.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX));
+    sizes.collect::<Vec<u32>>().into()
+}
+
+/// Key and value heads, of which layers without window may have others.
 fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
-    let Some(latent) = config.latent else {
+    if let Some(latent) = config.latent {
+        return latent_keys(config, latent);
+    }
+    let Some(GlobalHeads { kv_heads, head_dim }) = config.global_heads else {
         return vec![
             ("attention.head_count_kv", size(config.kv_heads)),
             ("attention.key_length", size(config.head_dim)),
             ("attention.value_length", size(config.head_dim)),
         ];
     };
+    let of_kind = |&windowed: &bool| if windowed { config.kv_heads } else { kv_heads };
+    let listed: Option<Vec<usize>> =
+        config.windowed_layers.as_ref().map(|layers| layers.iter().map(of_kind).collect());
+    let listed = listed.filter(|_| kv_heads != config.kv_heads);
+    let mut keys = vec![
+        ("attention.head_count_kv", listed.as_deref().map_or(size(config.kv_heads), sizes)),
+        ("attention.key_length", size(head_dim)),
+        ("attention.value_length", size(head_dim)),
+        ("attention.key_length_swa", size(config.head_dim)),
+        ("attention.value_length_swa", size(config.head_dim)),
+    ];
+    if let Some(local) = &config.local_rope {
+        keys.push(("rope.dimension_count_swa", size(local.dims)));
+    }
+    keys
+}
+
+/// The keys of latents, which are keys and values of one head that all query heads share.
+fn latent_keys(config: &Config, latent: LatentConfig) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let mut keys = vec![
         ("attention.head_count_kv", size(1)),
         ("attention.key_length", size(latent.rank + config.rope.dims)),
@@ -195,8 +229,28 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     keys
 }
 
+/// What layers have beside their blocks.
+fn layer_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    let mut keys = Vec::new();
+    if config.global_heads.is_some() || config.layer_embedding.is_some() {
+        let width = config.layer_embedding.map_or(0, |[_, width]| width);
+        keys.push(("embedding_length_per_layer_input", size(width)));
+        keys.push(("attention.shared_kv_layers", size(config.shared_layers)));
+    }
+    if let Some(StreamConfig { count, active, .. }) = config.streams {
+        keys.push(("altup.num_inputs", size(count)));
+        keys.push(("altup.active_idx", size(active)));
+    }
+    if let Some(cutoffs) = &config.gate_cutoffs {
+        let cutoffs = cutoffs.iter().map(|cutoff| cutoff.unwrap_or(f32::NEG_INFINITY));
+        keys.push(("activation_sparsity_scale", cutoffs.collect::<Vec<f32>>().into()));
+    }
+    keys
+}
+
 /// The keys of shared experts and of routing.
-fn expert_keys(experts: &ExpertConfig) -> Vec<(&'static str, MetaValue)> {
+fn expert_keys(experts: &ExpertConfig, sparse: Option<&[bool]>) -> Vec<(&'static str, MetaValue)> {
     let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let routing = experts.routing;
     let mut keys = vec![("expert_weights_norm", routing.normalized.into())];
@@ -210,6 +264,11 @@ fn expert_keys(experts: &ExpertConfig) -> Vec<(&'static str, MetaValue)> {
     if routing.scale != 1.0 {
         keys.push(("expert_weights_scale", routing.scale.into()));
     }
+    // The layers before the first one with experts, if all after it have them.
+    let dense = sparse.unwrap_or_default().iter().position(|&sparse| sparse).unwrap_or(0);
+    if dense > 0 && sparse.is_some_and(|sparse| sparse[dense..].iter().all(|&sparse| sparse)) {
+        keys.push(("leading_dense_block_count", size(dense)));
+    }
     if let Some(groups) = routing.groups {
         keys.push(("expert_group_count", size(groups.count)));
         keys.push(("expert_group_used_count", size(groups.chosen)));
@@ -221,8 +280,8 @@ fn scaling(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let number = |number: f64| MetaValue::from(number as f32);
     let original = |context: f64| ("rope.scaling.original_context_length", MetaValue::from(context as u32));
     match config.rope.scaling {
-        // Of Llama 3.1's, a tensor holds the factors.
-        None | Some(Scaling::Llama3 { .. }) => Vec::new(),
+        // A tensor holds the factors.
+        None | Some(Scaling::Llama3 { .. } | Scaling::Proportional { .. }) => Vec::new(),
         Some(Scaling::Linear { factor }) => {
             vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", number(factor))]
         }
@@ -256,6 +315,10 @@ pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
         let frequencies = |rope: &RopeConfig| rope.frequencies();
         let pairs = frequencies(&plain).into_iter().zip(frequencies(rope));
         return vec![("rope_freqs.weight", pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect())];
+    }
+    if let Some(Scaling::Proportional { pairs, factor }) = rope.scaling {
+        let of_pair = |pair| if pair < pairs { factor as f32 } else { ENDLESS };
+        return vec![("rope_freqs.weight", (0..rope.dims / 2).map(of_pair).collect())];
     }
     let named =
         [("rope_factors_short.weight", &rope.factors), ("rope_factors_long.weight", &rope.long_factors)];

@@ -14,6 +14,7 @@ use weights::{Format, Metadata};
 use crate::checkpoint::is_norm_of_stream;
 use crate::mix::{layer_of, order};
 use crate::names::NameTable;
+use crate::stored::transposed;
 use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
 
 pub use self::quantizer::{Importance, QuantizeOptions, Quantizer};
@@ -87,25 +88,27 @@ impl Export {
         let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
         let config = Config::from_hugging_face_as(&source, &json, name.clone())?;
-        let (gguf, norms_lack_1, styles, names): (_, _, _, NameTable) = match &checkpoint.network {
-            Network::Decoder(_) => {
-                let architecture = Architecture::from_hugging_face(&name)?;
-                // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
-                let meta = crate::names::are_of_meta(checkpoint.weights().names());
-                let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
-                let styles = [rope, architecture.gguf_rope];
-                let has = |name: &str| checkpoint.canonical_names().contains_key(name);
-                let names = (architecture.gguf_names)(&has);
-                (architecture.gguf, architecture.zero_centered_norms, styles, names)
-            }
-            Network::Encoder(_) => {
-                let architecture = EncoderArchitecture::from_hugging_face(&name);
-                let gguf = architecture.map_or("", |architecture| architecture.gguf);
-                (gguf, false, [RopeStyle::HalfSplit; 2], &[])
-            }
-        };
+        let (gguf, norms_lack_1, joins_gates, styles, names): (_, _, _, _, NameTable) =
+            match &checkpoint.network {
+                Network::Decoder(_) => {
+                    let architecture = Architecture::from_hugging_face(&name)?;
+                    // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
+                    let meta = crate::names::are_of_meta(checkpoint.weights().names());
+                    let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
+                    let styles = [rope, architecture.gguf_rope];
+                    let has = |name: &str| checkpoint.canonical_names().contains_key(name);
+                    let names = (architecture.gguf_names)(&has);
+                    let Architecture { gguf, zero_centered_norms, gguf_joins_gates, .. } = *architecture;
+                    (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
+                }
+                Network::Encoder(_) => {
+                    let architecture = EncoderArchitecture::from_hugging_face(&name);
+                    let gguf = architecture.map_or("", |architecture| architecture.gguf);
+                    (gguf, false, false, [RopeStyle::HalfSplit; 2], &[])
+                }
+            };
         let metadata = metadata::of_config(checkpoint, &config, gguf)?;
-        let mut tensors = known_tensors(checkpoint);
+        let mut tensors = known_tensors(checkpoint, joins_gates);
         tensors::stack(&mut tensors, &config);
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
@@ -150,8 +153,9 @@ impl Export {
     }
 }
 
-/// The tensors of a checkpoint that the model takes, by their GGUF names.
-fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
+/// The tensors of a checkpoint that the model takes, by their GGUF names; gates of experts in one with what they multiply
+/// only if `joins_gates`.
+fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
     let is_encoder = matches!(checkpoint.network, Network::Encoder(_));
     let mut tensors = Vec::new();
@@ -160,13 +164,17 @@ fn known_tensors(checkpoint: &Checkpoint) -> Vec<ExportTensor> {
         let is_of_model = layer_of(name).is_none_or(|layer| layer < checkpoint.config.layers);
         let is_known = names_weight(name) && is_of_model && !(is_encoder && name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
+            let gates = checkpoint.gate_views(name);
+            if !gates.is_empty() && !joins_gates {
+                let whole =
+                    |(name, tensor)| ExportTensor::whole_float(name, tensor).made_of(vec![stored.clone()]);
+                tensors.extend(gates.into_iter().map(whole));
+                continue;
+            }
             let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
             let (is_transposed, mut rows) = checkpoint.gguf_rows(name);
-            let tensor = if is_transposed && tensor.shape().rank() == 2 {
-                tensor.permute(&[1, 0])
-            } else {
-                tensor.clone()
-            };
+            let tensor =
+                if is_transposed && tensor.shape().rank() >= 2 { transposed(tensor) } else { tensor.clone() };
             if let Network::Encoder(encoder) = &checkpoint.network
                 && name == "position_embd.weight"
                 && encoder.positions.first > 0
@@ -202,8 +210,12 @@ fn names_weight(name: &str) -> bool {
         "token_embd_norm",
         "cls",
         "cls.output",
+        "per_layer_token_embd",
+        "per_layer_model_proj",
+        "per_layer_proj_norm",
     ];
     name.starts_with("blk.")
+        || name.starts_with("altup_")
         || name
             .rsplit_once('.')
             .is_some_and(|(stem, leaf)| GLOBAL.contains(&stem) && ["weight", "bias"].contains(&leaf))

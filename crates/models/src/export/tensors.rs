@@ -38,6 +38,11 @@ impl ExportTensor {
         let columns = if is_vector { 1 } else { shape[shape.rank() - 1] };
         let rows = shape.elements().checked_div(columns).unwrap_or(0);
         let outer = shape.get(..shape.rank().saturating_sub(2)).unwrap_or(&[]).to_vec();
+        if shape.rank() == 3 && !tensor.is_contiguous() {
+            // A view, which is read row by row.
+            let matrices = (0..shape[0]).map(|index| (tensor.select(0, index), 0..shape[1]));
+            return ExportTensor { is_float: false, ..stacked(name, outer, matrices.collect()) };
+        }
         // Blocks do not part, so that vectors of them stay one row.
         let matrix = if is_vector && tensor.dtype().is_block() {
             tensor.reshape([1, rows])
@@ -227,8 +232,8 @@ pub(super) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
     *tensors = std::mem::take(tensors).into_iter().map(tiled).collect();
 }
 
-/// Makes one tensor of the matrices of a layer's experts, two of those that hold gates too, and one of the norms of a
-/// layer's heads.
+/// Makes one tensor of the matrices of a layer's experts, of the norms of a layer's heads, and of the projections of
+/// residual streams, and two of what expands latents.
 pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
     let mut stacks: BTreeMap<String, Vec<(usize, Tensor, Vec<String>)>> = BTreeMap::new();
     let mut others = Vec::new();
@@ -237,7 +242,7 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
         let numbered = path.rsplit_once('.').and_then(|(stem, index)| Some((stem, index.parse().ok()?)));
         let kind = |stem: &str| match stem {
             stem if stem.contains(".ffn_") => Some("_exps"),
-            stem if stem.ends_with("_norm") => Some(""),
+            stem if stem.ends_with("_norm") || stem.starts_with("altup_") => Some(""),
             _ => None,
         };
         if let Some((stem, index)) = numbered
@@ -246,15 +251,6 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
             let part = tensor.parts[0].0.clone();
             let part = if tensor.is_vector { part.reshape([1, part.elements()]) } else { part };
             stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part, tensor.files));
-        } else if let (Some(stem), Some(experts)) = (path.strip_suffix("ffn_gate_up_exps"), config.experts) {
-            for (name, half) in [("ffn_gate_exps", 0), ("ffn_up_exps", 1)] {
-                let (matrix, width) = (&tensor.parts[0].0, experts.width);
-                let start = |expert: usize| (2 * expert + half) * width;
-                let ranges = (0..experts.count).map(|expert| start(expert)..start(expert) + width);
-                let parts: Vec<_> = ranges.map(|range| (matrix.clone(), range)).collect();
-                let halves = stacked(format!("{stem}{name}.weight"), vec![experts.count], parts);
-                others.push(halves.made_of(tensor.files.clone()));
-            }
         } else if let (Some(stem), Some(latent)) = (path.strip_suffix("attn_kv_b"), config.latent) {
             let keys = config.head_dim - config.rope.dims;
             for (name, rows) in [("attn_k_b", 0..keys), ("attn_v_b", keys..keys + latent.value_dims)] {
@@ -268,7 +264,8 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
     }
     for (name, mut stack) in stacks {
         stack.sort_by_key(|(index, ..)| *index);
-        let outer = if name.ends_with("_exps.weight") { vec![stack.len()] } else { Vec::new() };
+        let is_apart = name.ends_with("_exps.weight") || name.starts_with("altup_");
+        let outer = if is_apart { vec![stack.len()] } else { Vec::new() };
         let files = stack.iter().flat_map(|(.., files)| files.clone()).collect();
         let parts: Vec<_> = stack
             .into_iter()
@@ -299,7 +296,6 @@ fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ExpertConfig, Routing};
 
     fn counting(shape: &[usize]) -> Tensor {
         let values: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| i as f32).collect();
@@ -331,35 +327,31 @@ mod tests {
 
     #[test]
     fn experts_are_stacked() {
-        let experts = ExpertConfig {
-            count: 2,
-            per_token: 1,
-            width: 3,
-            shared_width: None,
-            routing: Routing::default(),
-        };
-        let config = Config { experts: Some(experts), ..crate::config::tests::small() };
         let matrix = |name: &str, shape: &[usize]| ExportTensor::whole_float(name.into(), counting(shape));
         let mut tensors = vec![
             matrix("blk.1.ffn_up.1.weight", &[3, 2]),
             matrix("blk.1.ffn_up.0.weight", &[3, 2]),
-            matrix("blk.0.ffn_gate_up_exps.weight", &[2, 6, 2]),
             matrix("blk.1.ffn_gate_inp.weight", &[2, 2]),
         ];
         tensors[0].parts[0].0 = Tensor::from_slice([3, 2], &[9f32; 6]);
-        stack(&mut tensors, &config);
+        stack(&mut tensors, &crate::config::tests::small());
         let found: Vec<_> = tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
         let stack = Shape::new(&[2, 3, 2]);
-        let expected = [
-            ("blk.0.ffn_gate_exps.weight", stack),
-            ("blk.0.ffn_up_exps.weight", stack),
-            ("blk.1.ffn_gate_inp.weight", Shape::new(&[2, 2])),
-            ("blk.1.ffn_up_exps.weight", stack),
-        ];
+        let expected =
+            [("blk.1.ffn_gate_inp.weight", Shape::new(&[2, 2])), ("blk.1.ffn_up_exps.weight", stack)];
         assert_eq!(found, expected);
-        let firsts = |index: usize| rows(&tensors[index]).into_iter().step_by(2).collect::<Vec<_>>();
-        assert_eq!(firsts(0), [0.0, 2.0, 4.0, 12.0, 14.0, 16.0]);
-        assert_eq!(firsts(1), [6.0, 8.0, 10.0, 18.0, 20.0, 22.0]);
-        assert_eq!(firsts(3), [0.0, 2.0, 4.0, 9.0, 9.0, 9.0]);
+        let firsts = rows(&tensors[1]).into_iter().step_by(2).collect::<Vec<_>>();
+        assert_eq!(firsts, [0.0, 2.0, 4.0, 9.0, 9.0, 9.0]);
+    }
+
+    /// Of [experts, gates and up in turn, columns] the gates, of which each expert has rows that lie apart.
+    #[test]
+    fn views_are_read_row_by_row() {
+        let whole = counting(&[2, 6, 2]);
+        let gates = ExportTensor::whole_float("gates".into(), whole.every(1, 0, 2));
+        assert_eq!((gates.shape(), gates.columns()), (Shape::new(&[2, 3, 2]), 2));
+        assert_eq!(rows(&gates), whole.every(1, 0, 2).to_vec::<f32>());
+        assert_eq!(rows(&gates)[..4], [0.0, 1.0, 4.0, 5.0]);
+        assert!(gates.stored().is_none());
     }
 }

@@ -26,12 +26,24 @@ pub struct Attention {
     pub clip: Option<f32>,
     /// The norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
+    /// The norm of values.
+    pub value_norm: Option<Norm>,
+    /// Whether keys, before their norm and rotation, are values too.
+    pub keys_as_values: bool,
+    /// The earlier layer whose keys and values it reads; `None` if it has its own.
+    pub keys_of: Option<usize>,
     /// Which of the decoder's rotary embeddings turns queries and keys; `None` leaves them as they are.
     pub rope: Option<usize>,
     /// How far back a token sees, itself included; `None` is all the way.
     pub window: Option<usize>,
+    /// Positions are counted off in chunks of so many, and a token sees none before its own chunk; `None` is one chunk.
+    pub chunk: Option<usize>,
+    /// Whether queries have the decoder's factor on them, if it has one.
+    pub is_tempered: bool,
     /// Scores `s` become `c · tanh(s / c)` for this `c`, after scaling.
     pub softcap: Option<f32>,
+    /// Whether each head has a sink: the score of one more position, which has no value.
+    pub sinks: bool,
     /// Whether what heads read is multiplied with the sigmoid of gates, which the query projection gives after the queries
     /// of each head.
     pub gated: bool,
@@ -54,7 +66,7 @@ pub enum QkNorm {
 }
 
 impl Attention {
-    /// f32[tokens, hidden] → f32[tokens, hidden]; stores the tokens' keys and values in the cache.
+    /// f32[tokens, hidden] → f32[tokens, hidden]; stores the tokens' keys and values in the cache, if it has its own.
     pub(crate) fn build(
         &self,
         context: &mut Context<'_>,
@@ -63,32 +75,32 @@ impl Attention {
         x: Value,
     ) -> Result<Value, Error> {
         let (query, gate) = self.queries(context, prefix, x)?;
-        let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
-        let value = self.project(context, prefix, "attn_v", self.kv_heads, x)?;
         let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
-        let query = match context.shared.temperature {
+        let query = match context.shared.temperature.filter(|_| self.is_tempered) {
             None => query,
             Some(factor) => context.graph.push_one(Binary::Mul.into(), &[query, factor])?,
         };
-        let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
-        let value = clip(context, value, self.clip)?;
-        let value = self.split_heads(context, self.kv_heads, value)?;
         let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
-        let location = state.cache.expect("attention keeps keys and values");
+        let location = state.cache.expect("attention has keys and values");
         let (cache, layer) = (caches[location.input], location.layer);
-        let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
-        context.graph.push(KvStore { layer }.into(), &stored)?;
+        if self.keys_of.is_none() {
+            let [key, value] = self.keys_and_values(context, prefix, x)?;
+            let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
+            context.graph.push(KvStore { layer }.into(), &stored)?;
+        }
         let attention = PagedAttention {
             layer,
             scale: self.scale,
             window: self.window,
-            chunk: None,
+            chunk: self.chunk,
             softcap: self.softcap,
             values: None,
         };
-        let attended = context
-            .graph
-            .push_one(attention.into(), &[query, cache, row_offsets, cache_lengths, page_table])?;
+        let mut operands = vec![query, cache, row_offsets, cache_lengths, page_table];
+        if self.sinks {
+            operands.push(context.vector(&format!("{prefix}.attn_sinks.weight"), self.heads)?);
+        }
+        let attended = context.graph.push_one(attention.into(), &operands)?;
         let width = self.heads * self.head_dim;
         let merged = context
             .graph
@@ -101,19 +113,50 @@ impl Attention {
         linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)
     }
 
+    /// Those of the tokens, placed in the sequence and normalized: f32[tokens, kv_heads, head_dim] each.
+    fn keys_and_values(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+    ) -> Result<[Value; 2], Error> {
+        let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
+        let value = match self.keys_as_values {
+            true => key,
+            false => self.project(context, prefix, "attn_v", self.kv_heads, x)?,
+        };
+        let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
+        let value = clip(context, value, self.clip)?;
+        let value = self.split_heads(context, self.kv_heads, value)?;
+        let value = match self.value_norm {
+            None => value,
+            Some(norm) => norm.build(context, &format!("{prefix}.attn_v_norm"), self.head_dim, value)?,
+        };
+        Ok([key, value])
+    }
+
     /// The number of weights.
     pub fn parameters(&self, hidden: usize) -> usize {
-        let (query, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let query = self.heads * self.head_dim;
+        let keys = if self.keys_of.is_some() { 0 } else { self.kv_heads * self.head_dim };
         let gates = if self.gated { query } else { 0 };
-        let biases = if self.qkv_bias { query + gates + 2 * keys } else { 0 }
+        let values = if self.keys_as_values { 0 } else { keys };
+        let biases = if self.qkv_bias { query + gates + keys + values } else { 0 }
             + if self.output_bias { hidden } else { 0 };
+        let value_norm = match self.value_norm {
+            Some(norm) if keys > 0 => norm.parameters(self.head_dim),
+            _ => 0,
+        };
         let norms = match self.qk_norm {
             None => 0,
-            Some(QkNorm::PerHead(norm) | QkNorm::PerRotatedHead(norm)) => 2 * norm.parameters(self.head_dim),
+            Some(QkNorm::PerHead(norm) | QkNorm::PerRotatedHead(norm)) => {
+                (1 + usize::from(keys > 0)) * norm.parameters(self.head_dim)
+            }
             Some(QkNorm::EachHead { .. }) => query + keys,
             Some(QkNorm::Whole(norm)) => norm.parameters(query) + norm.parameters(keys),
         };
-        hidden * (2 * (query + keys) + gates) + biases + norms
+        let sinks = if self.sinks { self.heads } else { 0 };
+        hidden * (2 * query + gates + keys + values) + biases + norms + value_norm + sinks
     }
 
     /// Queries, and the factors on what they read if there are some: f32[tokens, heads · head_dim] each.

@@ -1,9 +1,9 @@
 //! The block of a layer that mixes the elements of each token: gated, plain, or a mixture of experts.
 
 use graph::Value;
-use graph::ops::{Binary, Unary};
+use graph::ops::{Binary, Reduce, ReduceKind, Unary};
 
-use super::{Context, Experts, linear};
+use super::{Context, Experts, Norm, add, linear, scale};
 use crate::Error;
 
 /// The feed-forward block of a layer.
@@ -15,6 +15,8 @@ pub enum Channel {
     Plain(Plain),
     /// A few of many gated blocks for each token.
     Experts(Experts),
+    /// Both, side by side.
+    GatedAndExperts(GatedAndExperts),
 }
 
 /// `(activation(x · Gᵀ) · (x · Uᵀ)) · Dᵀ`
@@ -26,6 +28,21 @@ pub struct Gated {
     pub activation: Activation,
     /// Whether the three projections have biases.
     pub bias: bool,
+    /// Of the gates of a token, those that are not more than this many standard deviations above their mean become 0, and
+    /// others count from there.
+    pub cutoff: Option<f32>,
+}
+
+/// `norm(gated(x)) + norm(experts(norm(r)))` for a block that reads `x`, the norm of the residual stream `r`. The router
+/// reads `r / sqrt(mean(r²) + eps) · s / √hidden`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GatedAndExperts {
+    /// The block for all tokens.
+    pub gated: Gated,
+    /// The experts.
+    pub experts: Experts,
+    /// The three norms.
+    pub norm: Norm,
 }
 
 /// `activation(x · Uᵀ) · Dᵀ`
@@ -49,12 +66,19 @@ pub enum Activation {
 }
 
 impl Channel {
-    /// f32[tokens, hidden] → f32[tokens, hidden]
-    pub(crate) fn build(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+    /// f32[tokens, hidden] → f32[tokens, hidden], of the normalized residual stream and the stream itself.
+    pub(crate) fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+        residual: Value,
+    ) -> Result<Value, Error> {
         match self {
             Channel::Gated(gated) => gated.build(context, prefix, "", x),
             Channel::Plain(plain) => plain.build(context, prefix, x),
-            Channel::Experts(experts) => experts.build(context, prefix, x),
+            Channel::Experts(experts) => experts.build(context, prefix, x, x),
+            Channel::GatedAndExperts(both) => both.build(context, prefix, x, residual),
         }
     }
 
@@ -64,6 +88,7 @@ impl Channel {
             Channel::Gated(gated) => gated.width,
             Channel::Plain(plain) => plain.width,
             Channel::Experts(experts) => experts.width,
+            Channel::GatedAndExperts(both) => both.experts.width,
         }
     }
 
@@ -73,6 +98,7 @@ impl Channel {
             Channel::Gated(gated) => gated.parameters(hidden),
             Channel::Plain(plain) => plain.parameters(hidden),
             Channel::Experts(experts) => experts.parameters(hidden),
+            Channel::GatedAndExperts(both) => both.experts.parameters(hidden) + both.other_parameters(hidden),
         }
     }
 
@@ -80,6 +106,9 @@ impl Channel {
     pub fn active_parameters(&self, hidden: usize) -> usize {
         match self {
             Channel::Experts(experts) => experts.active_parameters(hidden),
+            Channel::GatedAndExperts(both) => {
+                both.experts.active_parameters(hidden) + both.other_parameters(hidden)
+            }
             Channel::Gated(_) | Channel::Plain(_) => self.parameters(hidden),
         }
     }
@@ -100,6 +129,10 @@ impl Gated {
         };
         let gate = project("gate", [width, hidden], x)?;
         let up = project("up", [width, hidden], x)?;
+        let gate = match self.cutoff {
+            None => gate,
+            Some(cutoff) => cut_off(context, gate, cutoff)?,
+        };
         let gate = self.activation.build(context, gate)?;
         let inner = context.graph.push_one(Binary::Mul.into(), &[gate, up])?;
         linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)
@@ -109,6 +142,47 @@ impl Gated {
     pub fn parameters(&self, hidden: usize) -> usize {
         3 * hidden * self.width + if self.bias { 2 * self.width + hidden } else { 0 }
     }
+}
+
+impl GatedAndExperts {
+    fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+        residual: Value,
+    ) -> Result<Value, Error> {
+        let (hidden, norm) = (context.hidden, self.norm);
+        let y = self.gated.build(context, prefix, "", x)?;
+        let y = norm.build(context, &format!("{prefix}.post_ffw_norm_1"), hidden, y)?;
+        let own = norm.build(context, &format!("{prefix}.pre_ffw_norm_2"), hidden, residual)?;
+        let routed = Norm::Unweighted { eps: norm.eps() }.build(context, "", hidden, residual)?;
+        let factors = context.vector(&format!("{prefix}.ffn_gate_inp.scale"), hidden)?;
+        let routed = context.graph.push_one(Binary::Mul.into(), &[routed, factors])?;
+        let routed = scale(context, routed, 1.0 / (hidden as f32).sqrt())?;
+        let z = self.experts.build(context, prefix, own, routed)?;
+        let z = norm.build(context, &format!("{prefix}.post_ffw_norm_2"), hidden, z)?;
+        add(context, y, z)
+    }
+
+    /// The number of weights beside those of experts and router.
+    fn other_parameters(&self, hidden: usize) -> usize {
+        self.gated.parameters(hidden) + 3 * self.norm.parameters(hidden) + hidden
+    }
+}
+
+/// What of gates is more than so many standard deviations above the mean of their token.
+fn cut_off(context: &mut Context<'_>, gate: Value, deviations: f32) -> Result<Value, Error> {
+    let mean_of = Reduce { kind: ReduceKind::Mean, axis: 1 };
+    let mean = context.graph.push_one(mean_of.into(), &[gate])?;
+    let off = context.graph.push_one(Binary::Sub.into(), &[gate, mean])?;
+    let squares = context.graph.push_one(Binary::Mul.into(), &[off, off])?;
+    let variance = context.graph.push_one(mean_of.into(), &[squares])?;
+    let deviation = context.graph.push_one(Unary::Sqrt.into(), &[variance])?;
+    let cutoff = scale(context, deviation, deviations)?;
+    let cutoff = add(context, mean, cutoff)?;
+    let rest = context.graph.push_one(Binary::Sub.into(), &[gate, cutoff])?;
+    Ok(context.graph.push_one(Unary::Relu.into(), &[rest])?)
 }
 
 impl Plain {
@@ -154,7 +228,7 @@ impl Activation {
     }
 
     /// The value of the function for each element.
-    fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
+    pub(super) fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
         match self {
             Activation::Unary(unary) => Ok(context.graph.push_one(unary.into(), &[x])?),
             Activation::ReluSquared => {

@@ -1,9 +1,10 @@
 //! A mixture of experts: a router gives each token to a few of many feed-forward blocks.
 
 use graph::Value;
-use graph::ops::{Binary, ExpertLinear, Reduce, ReduceKind, Reshape, Unary};
+use graph::ops::{Binary, Constant, Embedding, ExpertLinear, Gather, Reduce, ReduceKind, Reshape, Unary};
+use tensor::Tensor;
 
-use super::{Activation, Context, Gated, Routing, add};
+use super::{Activation, Context, Gated, Routing, add, at_most, clip};
 use crate::Error;
 
 /// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores, which are a
@@ -22,6 +23,16 @@ pub struct Experts {
     pub routing: Routing,
     /// An expert that every token gets beside.
     pub shared: Option<SharedExpert>,
+    /// Whether the projections of experts have biases.
+    pub bias: bool,
+    /// What gates are at most, and how far from 0 what they multiply may be.
+    pub limit: Option<f32>,
+    /// Added to what gates multiply.
+    pub offset: f32,
+    /// Whether what each expert computes is multiplied with a number of its own.
+    pub scaled: bool,
+    /// Whether shares multiply what experts read, and not what they compute.
+    pub scales_input: bool,
 }
 
 /// A gated block for every token.
@@ -34,20 +45,37 @@ pub struct SharedExpert {
 }
 
 impl Experts {
-    /// f32[tokens, hidden] → f32[tokens, hidden]
-    pub(super) fn build(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+    /// f32[tokens, hidden] → f32[tokens, hidden], of what experts and router read.
+    pub(super) fn build(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+        routed: Value,
+    ) -> Result<Value, Error> {
         let hidden = context.hidden;
-        let (shares, chosen) = self.routing.build(context, prefix, self.count, self.per_token, x)?; // [tokens, per_token]
-        let inner = [self.count, self.width, hidden];
-        let gate = context.experts(&format!("{prefix}.ffn_gate_exps.weight"), inner)?;
-        let up = context.experts(&format!("{prefix}.ffn_up_exps.weight"), inner)?;
-        let outer = [self.count, hidden, self.width];
-        let down = context.experts(&format!("{prefix}.ffn_down_exps.weight"), outer)?;
-        let gated = ExpertLinear { gate: Some(self.activation) };
-        let inner = context.graph.push_one(gated.into(), &[x, chosen, gate, up])?;
-        let y = context.graph.push_one(ExpertLinear::default().into(), &[inner, chosen, down])?;
+        let (mut shares, chosen) = self.routing.build(context, prefix, self.count, self.per_token, routed)?; // [tokens, per_token]
+        if self.scaled {
+            let factors = context.vector(&format!("{prefix}.ffn_down_exps.scale"), self.count)?;
+            let factors = context.graph.push_one(Gather { axis: 0 }.into(), &[factors, chosen])?;
+            shares = context.graph.push_one(Binary::Mul.into(), &[shares, factors])?;
+        }
         let shares = reshape(context, vec!["tokens".into(), self.per_token.into(), 1.into()], shares)?;
-        let y = context.graph.push_one(Binary::Mul.into(), &[y, shares])?; // [tokens, per_token, hidden]
+        let read = match self.scales_input {
+            false => x,
+            true => {
+                let x = reshape(context, vec!["tokens".into(), 1.into(), hidden.into()], x)?;
+                context.graph.push_one(Binary::Mul.into(), &[x, shares])?
+            }
+        };
+        let inner = self.gated(context, prefix, read, chosen)?;
+        let outer = [self.count, hidden, self.width];
+        let y = self.project(context, &format!("{prefix}.ffn_down_exps"), outer, inner, chosen)?;
+        // [tokens, per_token, hidden]
+        let y = match self.scales_input {
+            true => y,
+            false => context.graph.push_one(Binary::Mul.into(), &[y, shares])?,
+        };
         let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
         let y = context.graph.push_one(sum.into(), &[y])?;
         let y = reshape(context, vec!["tokens".into(), hidden.into()], y)?;
@@ -73,8 +101,59 @@ impl Experts {
     fn count_with(&self, experts: usize, hidden: usize) -> usize {
         let shared =
             self.shared.map_or(0, |shared| 3 * hidden * shared.width + if shared.gated { hidden } else { 0 });
-        let correction = if self.routing.correction { self.count } else { 0 };
-        hidden * self.count + correction + shared + experts * 3 * hidden * self.width
+        let of_count = |given: bool| if given { self.count } else { 0 };
+        let Routing { bias, correction, .. } = self.routing;
+        let of_router = hidden * self.count + of_count(bias) + of_count(correction) + of_count(self.scaled);
+        let biases = if self.bias { 2 * self.width + hidden } else { 0 };
+        of_router + shared + experts * (3 * hidden * self.width + biases)
+    }
+
+    /// What the last projections of each token's experts take: f32[tokens, per_token, width]
+    fn gated(
+        &self,
+        context: &mut Context<'_>,
+        prefix: &str,
+        x: Value,
+        chosen: Value,
+    ) -> Result<Value, Error> {
+        let shape = [self.count, self.width, context.hidden];
+        let [gate, up] = ["gate", "up"].map(|stem| format!("{prefix}.ffn_{stem}_exps"));
+        if !self.bias && self.limit.is_none() && self.offset == 0.0 {
+            let gate = context.experts(&format!("{gate}.weight"), shape)?;
+            let up = context.experts(&format!("{up}.weight"), shape)?;
+            let gated = ExpertLinear { gate: Some(self.activation) };
+            return Ok(context.graph.push_one(gated.into(), &[x, chosen, gate, up])?);
+        }
+        let mut gate = self.project(context, &gate, shape, x, chosen)?;
+        if let Some(limit) = self.limit {
+            gate = at_most(context, gate, limit)?;
+        }
+        let gate = context.graph.push_one(self.activation.into(), &[gate])?;
+        let up = self.project(context, &up, shape, x, chosen)?;
+        let up = clip(context, up, self.limit)?;
+        let offset = context.graph.push_one(Constant::new(Tensor::scalar(self.offset)).into(), &[])?;
+        let up = add(context, up, offset)?;
+        Ok(context.graph.push_one(Binary::Mul.into(), &[gate, up])?)
+    }
+
+    /// The products with the matrices [experts, rows, columns] of each token's experts, and their biases:
+    /// f32[tokens, (per_token,) columns] → f32[tokens, per_token, rows]
+    fn project(
+        &self,
+        context: &mut Context<'_>,
+        name: &str,
+        shape: [usize; 3],
+        x: Value,
+        chosen: Value,
+    ) -> Result<Value, Error> {
+        let weight = context.experts(&format!("{name}.weight"), shape)?;
+        let y = context.graph.push_one(ExpertLinear::default().into(), &[x, chosen, weight])?;
+        if !self.bias {
+            return Ok(y);
+        }
+        let biases = context.weight(&format!("{name}.bias"), [shape[0], shape[1]])?;
+        let biases = context.graph.push_one(Embedding.into(), &[biases, chosen])?;
+        add(context, y, biases)
     }
 }
 
@@ -86,7 +165,8 @@ impl SharedExpert {
         activation: Unary,
         x: Value,
     ) -> Result<Value, Error> {
-        let block = Gated { width: self.width, activation: Activation::Unary(activation), bias: false };
+        let block =
+            Gated { width: self.width, activation: Activation::Unary(activation), bias: false, cutoff: None };
         let y = block.build(context, prefix, "_shexp", x)?;
         if !self.gated {
             return Ok(y);

@@ -7,9 +7,11 @@ mod experts;
 mod gated_delta;
 mod indexer;
 mod latent_attention;
+mod layer_embedding;
 mod norm;
 mod routing;
 mod self_attention;
+mod streams;
 mod temperature;
 
 use graph::ops::{Binary, Constant, Gather, Linear, RopeStyle, Unary, Weight};
@@ -17,16 +19,18 @@ use graph::{Graph, Op, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
-pub use channel::{Activation, Channel, Gated, Plain};
+pub use channel::{Activation, Channel, Gated, GatedAndExperts, Plain};
 pub use classification::ClassificationHead;
 pub use experts::{Experts, SharedExpert};
 pub use gated_delta::GatedDelta;
 pub use indexer::{Indexer, Reach};
 pub use latent_attention::LatentAttention;
+pub use layer_embedding::LayerEmbedding;
 pub use norm::{Norm, Norms};
 pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
+pub use streams::Streams;
 pub use temperature::Temperature;
 
 use crate::{Error, WeightTypes};
@@ -49,6 +53,10 @@ pub(crate) struct Cached {
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The factor on queries, f32[tokens, 1, 1].
     pub(crate) temperature: Option<Value>,
+    /// The second embedding, and what layers take of it: f32[tokens, layers, width].
+    pub(crate) layer_embedding: Option<(LayerEmbedding, Value)>,
+    /// The residual streams, if there are several.
+    pub(crate) streams: Option<Streams>,
     /// The caches, one for each shape that layers have.
     pub(crate) caches: Vec<Value>,
     /// Row offsets, cache lengths, page table.
@@ -188,13 +196,23 @@ pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> 
     scale(context, squashed, cap)
 }
 
+/// Each element, or `limit` if it is less.
+pub(crate) fn at_least(context: &mut Context<'_>, x: Value, limit: f32) -> Result<Value, Error> {
+    let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
+    Ok(context.graph.push_one(Binary::Max.into(), &[x, limit])?)
+}
+
+/// Each element, or `limit` if it is more.
+pub(crate) fn at_most(context: &mut Context<'_>, x: Value, limit: f32) -> Result<Value, Error> {
+    let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
+    Ok(context.graph.push_one(Binary::Min.into(), &[x, limit])?)
+}
+
 /// Each element no further from 0 than `limit`.
 pub(crate) fn clip(context: &mut Context<'_>, x: Value, limit: Option<f32>) -> Result<Value, Error> {
     let Some(limit) = limit else { return Ok(x) };
-    let bounds = [-limit, limit].map(|bound| Constant::new(Tensor::scalar(bound)));
-    let [low, high] = bounds.map(|bound| context.graph.push_one(bound.into(), &[]));
-    let x = context.graph.push_one(Binary::Max.into(), &[x, low?])?;
-    Ok(context.graph.push_one(Binary::Min.into(), &[x, high?])?)
+    let x = at_least(context, x, -limit)?;
+    at_most(context, x, limit)
 }
 
 #[cfg(test)]

@@ -15,6 +15,11 @@ pub enum Norm {
         /// Added to the mean square.
         eps: f32,
     },
+    /// `x / sqrt(mean(x²) + eps)`
+    Unweighted {
+        /// Added to the mean square.
+        eps: f32,
+    },
     /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias`
     Layer {
         /// Added to the variance.
@@ -58,6 +63,11 @@ impl Norm {
                 let weight = context.vector(&format!("{name}.weight"), len)?;
                 Ok(context.graph.push_one(RmsNorm { eps }.into(), &[x, weight])?)
             }
+            Norm::Unweighted { eps } => {
+                let ones = Constant::new(Tensor::from_slice([len], &vec![1f32; len]));
+                let ones = context.graph.push_one(ones.into(), &[])?;
+                Ok(context.graph.push_one(RmsNorm { eps }.into(), &[x, ones])?)
+            }
             Norm::Layer { eps, weight, bias } => {
                 let mut vector = |given: bool, leaf: &str, otherwise: f32| {
                     if given {
@@ -72,16 +82,31 @@ impl Norm {
         }
     }
 
+    /// What is added before the root is taken.
+    pub(crate) fn eps(&self) -> f32 {
+        match *self {
+            Norm::Rms { eps } | Norm::Unweighted { eps } | Norm::Layer { eps, .. } => eps,
+        }
+    }
+
     /// The number of weights for vectors of `len` elements.
     pub fn parameters(&self, len: usize) -> usize {
         match *self {
             Norm::Rms { .. } => len,
+            Norm::Unweighted { .. } => 0,
             Norm::Layer { weight, bias, .. } => (usize::from(weight) + usize::from(bias)) * len,
         }
     }
 }
 
 impl Norms {
+    /// The norm, wherever it is.
+    pub(crate) fn norm(&self) -> Norm {
+        match *self {
+            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Post(norm) | Norms::Sandwich(norm) => norm,
+        }
+    }
+
     /// What a block adds to the residual stream, normalized if it is.
     pub(crate) fn after(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         match self {

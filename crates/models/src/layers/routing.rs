@@ -14,6 +14,8 @@ use crate::Error;
 pub struct Routing {
     /// The function that makes scores of the products.
     pub scores: Scores,
+    /// Whether a number of each expert is added to its product.
+    pub bias: bool,
     /// Whether a number of each expert is added to its scores for the choice. The shares do not have it
     /// (Wang et al. 2024, "Auxiliary-loss-free load balancing").
     pub correction: bool,
@@ -48,7 +50,14 @@ pub struct ExpertGroups {
 impl Default for Routing {
     /// That of Mixtral: the softmax of the products of a token's experts.
     fn default() -> Routing {
-        Routing { scores: Scores::Softmax, correction: false, groups: None, normalized: true, scale: 1.0 }
+        Routing {
+            scores: Scores::Softmax,
+            bias: false,
+            correction: false,
+            groups: None,
+            normalized: true,
+            scale: 1.0,
+        }
     }
 }
 
@@ -63,15 +72,20 @@ impl Routing {
         x: Value,
     ) -> Result<(Value, Value), Error> {
         let router = context.weight(&format!("{prefix}.ffn_gate_inp.weight"), [count, context.hidden])?;
-        let products = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
-        let (shares, chosen) = if *self == (Routing { scale: self.scale, ..Routing::default() }) {
-            // The softmax of all products, divided by the sum of those chosen, is the softmax of these.
-            let (products, chosen) = top(context, products, per_token)?;
-            (softmax(context, products)?, chosen)
-        } else {
-            let (shares, chosen) = self.choose(context, prefix, count, per_token, products)?;
-            (if self.normalized { divided_by_sum(context, shares)? } else { shares }, chosen)
-        };
+        let mut products = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
+        if self.bias {
+            let bias = context.vector(&format!("{prefix}.ffn_gate_inp.bias"), count)?;
+            products = add(context, products, bias)?;
+        }
+        let (shares, chosen) =
+            if *self == (Routing { scale: self.scale, bias: self.bias, ..Routing::default() }) {
+                // The softmax of all products, divided by the sum of those chosen, is the softmax of these.
+                let (products, chosen) = top(context, products, per_token)?;
+                (softmax(context, products)?, chosen)
+            } else {
+                let (shares, chosen) = self.choose(context, prefix, count, per_token, products)?;
+                (if self.normalized { divided_by_sum(context, shares)? } else { shares }, chosen)
+            };
         Ok((scale(context, shares, self.scale)?, chosen))
     }
 
@@ -84,6 +98,11 @@ impl Routing {
         per_token: usize,
         products: Value,
     ) -> Result<(Value, Value), Error> {
+        if self.scores == Scores::Sigmoid && !self.correction && self.groups.is_none() {
+            // Sigmoids of large products are all 1, and would not tell them apart.
+            let (best, chosen) = top(context, products, per_token)?;
+            return Ok((context.graph.push_one(Unary::Sigmoid.into(), &[best])?, chosen));
+        }
         let scores = match self.scores {
             Scores::Softmax => softmax(context, products)?,
             Scores::Sigmoid => context.graph.push_one(Unary::Sigmoid.into(), &[products])?,

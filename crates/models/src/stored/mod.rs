@@ -29,8 +29,12 @@ pub(crate) enum Stored {
     Whole(String),
     /// In ranges of an axis of a tensor that holds other weights too.
     Part { name: String, axis: usize, ranges: Vec<Range<usize>> },
-    /// With its two axes the other way round.
+    /// With its last two axes the other way round.
     Transposed(Box<Stored>),
+    /// At every `step`th place of an axis, from `start` on, between other weights.
+    Every { inner: Box<Stored>, axis: usize, start: usize, step: usize },
+    /// At a place of the first axis.
+    Place { inner: Box<Stored>, index: usize },
     /// With more axes than the weight, which is a vector.
     Flat(Box<Stored>),
     /// As the logarithms of what the weight is below 0: `-e^x`, in f32.
@@ -54,6 +58,8 @@ impl Stored {
             Stored::Transposed(inner)
             | Stored::Flat(inner)
             | Stored::NegativeExp(inner)
+            | Stored::Every { inner, .. }
+            | Stored::Place { inner, .. }
             | Stored::Heads { whole: inner, .. } => inner.tensors(),
             Stored::Repacked(weight) => weight.tensors().collect(),
             Stored::Stack(parts) => parts.iter().flat_map(Stored::tensors).collect(),
@@ -193,9 +199,8 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
             });
             concatenate(&mut parts)
         }
-        Stored::Transposed(inner) => {
-            let tensor = read(reader, inner)?;
-            Ok(tensor.map(|tensor| tensor.permute(&[1, 0]).try_contiguous()).transpose()?)
+        Stored::Transposed(_) | Stored::Every { .. } | Stored::Place { .. } => {
+            Ok(view(reader, stored)?.map(|tensor| tensor.try_contiguous()).transpose()?)
         }
         Stored::Flat(inner) => match read(reader, inner)? {
             Some(tensor) => Ok(Some(tensor.try_contiguous()?.reshape([tensor.elements()]))),
@@ -223,6 +228,30 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
     }
 }
 
+/// As [`read`], but a view of what is stored in another order.
+pub(crate) fn view(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<Tensor>, Error> {
+    match stored {
+        Stored::Transposed(inner) => Ok(view(reader, inner)?.map(|tensor| transposed(&tensor))),
+        Stored::Every { inner, axis, start, step } => {
+            Ok(view(reader, inner)?.map(|tensor| tensor.every(*axis, *start, *step)))
+        }
+        Stored::Place { inner, index } => Ok(view(reader, inner)?.map(|tensor| tensor.select(0, *index))),
+        Stored::Part { name, axis, ranges } => match &ranges[..] {
+            [range] => Ok(reader.get(name, None)?.map(|tensor| tensor.narrow(*axis, range.clone()))),
+            _ => read(reader, stored),
+        },
+        _ => read(reader, stored),
+    }
+}
+
+/// A tensor with its last two axes the other way round.
+pub(crate) fn transposed(tensor: &Tensor) -> Tensor {
+    let mut axes: Vec<usize> = (0..tensor.shape().rank()).collect();
+    let last = axes.len() - 1;
+    axes.swap(last - 1, last);
+    tensor.permute(&axes)
+}
+
 /// A tensor of plain numbers, or what blocks stand for in f16.
 fn plain(tensor: &Tensor) -> Result<Tensor, Error> {
     if !tensor.dtype().is_block() {
@@ -244,8 +273,18 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
         }
         Stored::Transposed(inner) => {
             let (dtype, shape) = describe(weights, inner)?;
-            let [rows, columns] = shape[..] else { return None };
-            Some((dtype, Shape::new(&[columns, rows])))
+            let [outer @ .., rows, columns] = &shape[..] else { return None };
+            Some((dtype, Shape::new(&[outer, &[*columns, *rows]].concat())))
+        }
+        Stored::Place { inner, .. } => {
+            let (dtype, shape) = describe(weights, inner)?;
+            Some((dtype, Shape::new(shape.get(1..)?)))
+        }
+        Stored::Every { inner, axis, step, .. } => {
+            let (dtype, shape) = describe(weights, inner)?;
+            let mut shape = shape.to_vec();
+            shape[*axis] /= step;
+            Some((dtype, Shape::new(&shape)))
         }
         Stored::Flat(inner) => {
             let (dtype, shape) = describe(weights, inner)?;

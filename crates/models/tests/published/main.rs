@@ -154,6 +154,21 @@ fn delta_nets_are_where_they_belong() {
     }
 }
 
+/// Layers that read the keys of others keep none; those without window may have larger heads.
+#[test]
+fn shared_keys_are_kept_once() {
+    let kept = |name: &str| -> Vec<[usize; 3]> {
+        let caches = open(name).1.state().per_token;
+        caches.iter().map(|cache| [cache.layers, cache.kv_heads, cache.head_dim]).collect()
+    };
+    assert_eq!(kept("Gemma 3n E2B"), [[20, 2, 256]]);
+    assert_eq!(kept("Gemma 4 E4B"), [[20, 2, 256], [4, 2, 512]]);
+    assert_eq!(kept("Gemma 4 31B"), [[50, 16, 256], [10, 4, 512]]);
+    let (_, decoder) = open("Gemma 4 E2B");
+    // 15 layers have keys of their own, of which every fifth sees everything.
+    assert_eq!([15, 18, 19].map(|layer| attention(&decoder, layer).keys_of), [Some(13), Some(13), Some(14)]);
+}
+
 #[test]
 fn gemma_scales_what_it_should() {
     let scale = |name: &str| attention(&open(name).1, 0).scale;

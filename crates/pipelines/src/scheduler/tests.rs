@@ -24,7 +24,7 @@ fn distinct(id: u64, prompt: usize, max_tokens: usize) -> Sequence {
 
 /// What happens before a step.
 enum Command {
-    Add(Sequence),
+    Add(Box<Sequence>),
     Cancel(u64),
 }
 
@@ -42,7 +42,7 @@ impl Script {
     /// Sequences of `(prompt, max_tokens)`, all there from the start.
     fn new(scheduler: Scheduler, sequences: &[(usize, usize)]) -> Script {
         let add = |(id, &(prompt, max_tokens)): (usize, &(usize, usize))| {
-            (0, Command::Add(distinct(id as u64, prompt, max_tokens)))
+            (0, Command::Add(Box::new(distinct(id as u64, prompt, max_tokens))))
         };
         let commands = sequences.iter().enumerate().map(add).collect();
         Script { scheduler, commands, steps: Vec::new(), copies: Vec::new(), prefill: usize::MAX }
@@ -63,7 +63,7 @@ impl Script {
             let due: Vec<(usize, Command)> = due;
             for (_, command) in due {
                 match command {
-                    Command::Add(sequence) => self.scheduler.add(sequence).unwrap(),
+                    Command::Add(sequence) => self.scheduler.add(*sequence).unwrap(),
                     Command::Cancel(id) => drop(self.scheduler.remove(SequenceId(id)).unwrap()),
                 }
             }
@@ -208,7 +208,7 @@ fn naive_batches_run_to_completion_together() {
     let limits = Limits { max_cache_batch_size: 3, ..limits(64) };
     let scheduler = naive(limits, KvCache::slots(3, 16, 16), 4);
     Script::new(scheduler, &[(5, 8), (2, 3), (1, 3), (1, 2)])
-        .at(1, Command::Add(distinct(4, 3, 4)))
+        .at(1, Command::Add(Box::new(distinct(4, 3, 4))))
         .run()
         .prints(
             "0:0+5~3! 1:0+2~6! 2:0+1~7!
@@ -248,7 +248,8 @@ fn several_decode_steps_follow_each_other() {
     // ends in the middle and gives its page back at once.
     let limits = Limits { max_num_steps: 4, ..limits(64) };
     let scheduler = continuous(limits, KvCache::paged(8, 16));
-    let script = Script::new(scheduler, &[(2, 9), (3, 6)]).at(2, Command::Add(distinct(2, 1, 3))).run();
+    let script =
+        Script::new(scheduler, &[(2, 9), (3, 6)]).at(2, Command::Add(Box::new(distinct(2, 1, 3)))).run();
     script.prints(
         "0:0+2! 1:0+3!
          0:2+1! 1:3+1!
@@ -291,7 +292,7 @@ fn cancelling_ends_decode_steps_early() {
     let limits = Limits { max_num_steps: 8, ..limits(64) };
     let scheduler = continuous(limits, KvCache::paged(8, 16));
     Script::new(scheduler, &[(2, 12), (2, 12)])
-        .at(2, Command::Add(distinct(2, 2, 4)))
+        .at(2, Command::Add(Box::new(distinct(2, 2, 4))))
         .at(3, Command::Cancel(0))
         .at(4, Command::Cancel(1))
         .run()
@@ -346,7 +347,7 @@ fn the_preempted_go_on_before_others_start() {
     // As above, where 1 is preempted by 0 at 17 tokens; 2 of another tenant would fit all the time, and waits for 1.
     let scheduler = continuous(limits(64), KvCache::paged(3, 16));
     let other = Sequence { tenant: Some("a".into()), ..distinct(2, 1, 2) };
-    let script = Script::new(scheduler, &[(16, 35), (16, 18)]).at(2, Command::Add(other)).run();
+    let script = Script::new(scheduler, &[(16, 35), (16, 18)]).at(2, Command::Add(Box::new(other))).run();
     script.prints(&format!("0:0+16! 1:0+16!\n0:16+1!\n{}\n1:0+17! 2:0+1!", alone(0, 17..34)));
 }
 
@@ -354,7 +355,7 @@ fn the_preempted_go_on_before_others_start() {
 fn few_prompt_tokens_run_beside_those_that_decode() {
     // Nothing decodes in the first step, and nothing in the last two.
     let scheduler = continuous(limits(64), KvCache::paged(8, 16));
-    let script = Script::new(scheduler, &[(20, 24)]).at(1, Command::Add(distinct(1, 40, 41)));
+    let script = Script::new(scheduler, &[(20, 24)]).at(1, Command::Add(Box::new(distinct(1, 40, 41))));
     Script { prefill: 3, ..script }.run().prints(
         "0:0+20!
          0:20+1! 1:0+3
@@ -368,8 +369,8 @@ fn few_prompt_tokens_run_beside_those_that_decode() {
 fn prompts_get_a_token_a_step_however_slow_decoding_is() {
     let scheduler = continuous(limits(64), KvCache::paged(8, 16));
     let script = Script::new(scheduler, &[(1, 5)])
-        .at(1, Command::Add(distinct(1, 2, 3)))
-        .at(1, Command::Add(distinct(2, 2, 3)));
+        .at(1, Command::Add(Box::new(distinct(1, 2, 3))))
+        .at(1, Command::Add(Box::new(distinct(2, 2, 3))));
     Script { prefill: 0, ..script }.run().prints(
         "0:0+1!
          0:1+1! 1:0+1
@@ -460,8 +461,8 @@ fn slices_end_where_states_are_kept() {
     let next = Sequence { id: SequenceId(1), ..distinct(0, 70, 72) };
     let other = Sequence { id: SequenceId(2), ..distinct(0, 60, 61) };
     let script = Script::new(continuous(limits, cache), &[(40, 51)])
-        .at(12, Command::Add(next))
-        .at(16, Command::Add(other));
+        .at(12, Command::Add(Box::new(next)))
+        .at(16, Command::Add(Box::new(other)));
     script.run().prints(&format!(
         "0:0+32\n0:32+8!\n{}
          1:32+16

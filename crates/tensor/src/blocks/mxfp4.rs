@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn pairs_become_halves() {
-        let pairs: [u8; 16] = std::array::from_fn(|i| (2 * i as u8 & 15) | (2 * i as u8 + 1) << 4);
+        let pairs: [u8; 16] = std::array::from_fn(|i| ((2 * i as u8) & 15) | ((2 * i as u8 + 1) << 4));
         let mut block = [0; BYTES];
         from_pairs(&[128], &pairs, &mut block);
         let groups = unpack(&block);

@@ -35,7 +35,7 @@ pub fn integers(block: &[u8; BYTES]) -> Eighths {
         for (digit, codes) in codes[start..].chunks_exact_mut(bytes.len()).take(5).enumerate() {
             for (code, byte) in codes.iter_mut().zip(bytes) {
                 let shifted = byte.wrapping_mul([1, 3, 9, 27, 81][digit]);
-                *code = (u16::from(shifted) * 3 >> 8) as i8 - 1;
+                *code = ((u16::from(shifted) * 3) >> 8) as i8 - 1;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 /// The 256 bytes, then strings of eight letters by length.
-pub fn tokens(count: usize) -> Vec<String> {
+pub(crate) fn tokens(count: usize) -> Vec<String> {
     let printable = |byte: u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let (shown, hidden): (Vec<u32>, Vec<u32>) = (0..256).partition(|&byte| printable(byte));
     let stand_ins = (256..).take(hidden.len());
@@ -18,7 +18,7 @@ pub fn tokens(count: usize) -> Vec<String> {
 }
 
 /// Ways to make a token of two others, as vocabularies list them.
-pub fn merges(tokens: &[String], count: usize) -> Vec<String> {
+pub(crate) fn merges(tokens: &[String], count: usize) -> Vec<String> {
     let known: HashSet<&str> = tokens.iter().map(String::as_str).collect();
     let cuts =
         tokens.iter().flat_map(|token| token.char_indices().skip(1).map(|(cut, _)| token.split_at(cut)));

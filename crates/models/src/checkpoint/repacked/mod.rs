@@ -19,8 +19,10 @@ use crate::stored::repacked::{Part, Refusal, Repack, Repacked};
 /// A scheme: the tensor that holds the codes, and what reads all tensors of a weight. `None` if they are not of the scheme.
 struct Scheme {
     codes: &'static str,
-    read: fn(Part<'_>, &mut Parts<'_>, Option<&QuantizationConfig>) -> Result<Option<Repacked>, Refusal>,
+    read: Reader,
 }
+
+type Reader = fn(Part<'_>, &mut Parts<'_>, Option<&QuantizationConfig>) -> Result<Option<Repacked>, Refusal>;
 
 const SCHEMES: &[Scheme] = &[
     Scheme { codes: "qweight", read: awq },

@@ -121,6 +121,16 @@ impl ConfigKeys {
         self.0.get(key).and_then(Value::as_bool) == Some(value)
     }
 
+    /// A key.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    /// A number.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        self.0.get(key)?.as_f64()
+    }
+
     /// What YaRN makes grow: `1 + 0.1 · scale · ln(factor)`, for the scale that has a name; 1 if positions are not stretched.
     pub(crate) fn yarn_growth(&self, scale: &str) -> f64 {
         let rope = ROPES.iter().find_map(|rope| self.0.get(*rope)?.as_object());

@@ -3,6 +3,7 @@
 mod delta;
 mod experts;
 mod keys;
+mod layers;
 mod rope;
 
 use serde::Deserialize;
@@ -50,6 +51,8 @@ struct File {
     #[serde(flatten)]
     experts: experts::File,
     #[serde(flatten)]
+    layers: layers::File,
+    #[serde(flatten)]
     delta: delta::File,
     hidden_act: Option<String>,
     #[serde(flatten)]
@@ -72,6 +75,8 @@ struct File {
     residual_multiplier: Option<f32>,
     logit_scale: Option<f32>,
     clip_qkv: Option<f32>,
+    swiglu_limit: Option<f32>,
+    unit_queries: Option<bool>,
 }
 
 fn default_context() -> usize {
@@ -151,10 +156,13 @@ impl Config {
             ));
         }
         let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
-        let (rope, local_rope) = file
-            .rope
-            .read(file.qk_rope_head_dim.unwrap_or(head_dim), file.max_position_embeddings)
-            .map_err(error)?;
+        let kv_heads = file.num_key_value_heads.unwrap_or(file.num_attention_heads);
+        let global_heads = file.layers.global_heads(kv_heads);
+        let global_head_dim = global_heads.map_or(head_dim, |heads| heads.head_dim);
+        let [global_dim, local_dim] =
+            [global_head_dim, head_dim].map(|dim| file.qk_rope_head_dim.unwrap_or(dim));
+        let (rope, local_rope) =
+            file.rope.read([global_dim, local_dim], file.max_position_embeddings).map_err(error)?;
         let window = file.window();
         let windowed_layers = file.windowed_layers().map_err(error)?.filter(|_| window.is_some());
         let activation = file.hidden_act.as_deref().map(Activation::from_hugging_face);
@@ -167,12 +175,21 @@ impl Config {
             layers: file.num_hidden_layers,
             prediction_layers: file.num_nextn_predict_layers,
             heads: file.num_attention_heads,
-            kv_heads: file.num_key_value_heads.unwrap_or(file.num_attention_heads),
+            kv_heads,
             head_dim,
+            global_heads,
+            keys_as_values: file.layers.attention_k_eq_v,
+            shared_layers: file.layers.num_kv_shared_layers.unwrap_or(0),
             latent: file.latent(head_dim),
             indexed_layers: file.indexed_layers().map_err(error)?,
             feed_forward: file.intermediate_size,
+            gate_cutoffs: file.layers.gate_cutoffs(file.num_hidden_layers.min(MAX_LAYERS)).map_err(error)?,
+            layer_embedding: file.layers.layer_embedding(file.vocab_size),
+            streams: file.layers.streams(),
+            low_rank: file.layers.laurel_rank,
+            layer_widths: file.layers.layer_widths.clone(),
             experts: file.experts.read(file.intermediate_size).map_err(error)?,
+            gate_limit: file.swiglu_limit,
             delta: file.delta.read(),
             recurrent_layers: file.recurrent_layers(),
             sparse_layers: file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
@@ -187,6 +204,7 @@ impl Config {
             windowed_layers,
             parallel_residual: file.use_parallel_residual,
             clip_qkv: file.clip_qkv,
+            unit_queries: file.unit_queries.unwrap_or(false),
             multipliers: file.multipliers(),
             attention_softcap: file.attn_logit_softcapping,
             logit_softcap: file.final_logit_softcapping,
@@ -374,6 +392,7 @@ pub(super) mod tests {
             ("use_parallel_residual", r#""use_parallel_residual": true"#),
             ("clip_qkv", r#""clip_qkv": 8.0"#),
             ("rope_local_base_freq", r#""rope_local_base_freq": 10000.0"#),
+            ("swiglu_limit", r#""swiglu_limit": 7.0"#),
         ] {
             let config = of_family("LlamaForCausalLM", &format!(", {extra}"));
             assert_eq!(config.ignored_keys, [key]);

@@ -16,25 +16,29 @@ pub(super) struct File {
     rope_scaling: Option<Value>,
     rope_parameters: Option<Value>,
     original_max_position_embeddings: Option<usize>,
+    attn_scale: Option<f32>,
+    floor_scale: Option<usize>,
 }
 
 impl File {
-    /// The embedding of heads of a size, and that of layers with a window, if it is another.
+    /// The embedding of heads of a size, and that of layers with a window, whose heads have a size of their own, if it is
+    /// another.
     pub(super) fn read(
         &self,
-        head_dim: usize,
+        [head_dim, local_head_dim]: [usize; 2],
         context: usize,
     ) -> Result<(RopeConfig, Option<RopeConfig>), String> {
         let theta = self.rope_theta.unwrap_or(10000.0);
         let read = |rope, theta| self.one(rope, theta, head_dim, context);
+        let read_local = |rope, theta| self.one(rope, theta, local_head_dim, context);
         let rope = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
         let kinds = ["full_attention", "sliding_attention"].map(|kind| rope.and_then(|rope| rope.get(kind)));
         let (rope, local) = match (kinds, self.rope_local_base_freq) {
             // The scaling is that of the other layers.
-            ([None, None], Some(local)) => (read(rope, theta)?, read(None, local)?),
+            ([None, None], Some(local)) => (read(rope, theta)?, read_local(None, local)?),
             ([None, None], None) => return Ok((read(rope, theta)?, None)),
             ([full, local], theta_of_local) => {
-                (read(full, theta)?, read(local, theta_of_local.unwrap_or(theta))?)
+                (read(full, theta)?, read_local(local, theta_of_local.unwrap_or(theta))?)
             }
         };
         let local = Some(local).filter(|local| *local != rope);
@@ -43,13 +47,16 @@ impl File {
 
     /// What lies beside the rotation, though it is none.
     pub(super) fn temperature(&self) -> Result<Option<Temperature>, String> {
+        if let (Some(growth), Some(context)) = (self.attn_scale, self.floor_scale) {
+            return Ok(Some(Temperature { growth, context, offset: 1 }));
+        }
         let number = |key: &str| self.rope_parameters.as_ref()?.get(key)?.as_f64();
         let Some(growth) = number("llama_4_scaling_beta").filter(|&growth| growth != 0.0) else {
             return Ok(None);
         };
         let context = number("original_max_position_embeddings")
             .ok_or("`llama_4_scaling_beta` lacks `original_max_position_embeddings`")?;
-        Ok(Some(Temperature { growth: growth as f32, context: context as usize }))
+        Ok(Some(Temperature { growth: growth as f32, context: context as usize, offset: 0 }))
     }
 
     /// The embedding that an object says, with the keys around it for what it leaves out.
@@ -63,6 +70,17 @@ impl File {
         let rope = rope.filter(|rope| !rope.is_null());
         let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
         let rotary = number("partial_rotary_factor").or(self.partial_rotary_factor).unwrap_or(1.0);
+        let theta = number("rope_theta").unwrap_or(theta);
+        let kind = rope.and_then(|rope| rope.get("rope_type")).and_then(Value::as_str);
+        if kind == Some("proportional") {
+            let factor = number("factor").unwrap_or(1.0);
+            if !(factor.is_finite() && factor > 0.0 && (0.0..=1.0).contains(&rotary)) {
+                return Err(format!("a share of {rotary} of pairs cannot turn {factor} times as slowly"));
+            }
+            let pairs = (head_dim as f64 * rotary / 2.0) as usize;
+            let scaling = Some(Scaling::Proportional { pairs, factor });
+            return Ok(RopeConfig { theta, dims: head_dim, scaling, factors: None, long_factors: None });
+        }
         let scaling = match rope {
             None => None,
             Some(rope) => scaling(rope, context, self.original_max_position_embeddings)?,
@@ -141,7 +159,7 @@ fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Opti
             Ok(Some(Scaling::LongRope { original_context: original_context as usize, attention_factor }))
         }
         other => Err(format!(
-            "rope scaling `{other}` is not supported; known: default, linear, dynamic, llama3, yarn, longrope"
+            "rope scaling `{other}` is not supported; known: default, linear, dynamic, llama3, yarn, longrope, proportional"
         )),
     }
 }
