@@ -43,6 +43,8 @@ LONG: set[str] = {
     "llama4", "llama4_vision",
     "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "lfm2", "lfm2_biases", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
+    "falcon_h1", "falcon_h1_norms", "nemotron_h", "jamba", "jamba_dense", "bamba",
     "deepseek_v3", "glm_moe_dsa",
 }
 SIZES = {
@@ -102,6 +104,11 @@ DELTA_NET = {
 QWEN_VISION = {
     "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 24, "patch_size": 4,
     "num_position_embeddings": 4,
+}
+# Hybrids of attention and state spaces, with heads of 8 channels.
+STATE_SPACE = {
+    "hidden_size": 24, "vocab_size": 64, "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 9, "mamba_d_conv": 4,
+    "mamba_chunk_size": 32,
 }
 MODELS = {
     "llama_linear": ("Llama", {**SMALL, "rope_parameters": {**THETA, "rope_type": "linear", "factor": 4.0}}),
@@ -398,6 +405,70 @@ MODELS = {
         "vision_config": None,
     }),
     "nemotron_plain": ("Nemotron", {**SMALLER, "head_dim": 12, **TIED, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}}),
+    # Attention between convolutions, and a width that is made from another one.
+    "lfm2": ("Lfm2", {
+        "hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 3, "vocab_size": 64,
+        "layer_types": ["conv", "full_attention", "conv"], "intermediate_size": 50, "block_multiple_of": 8,
+        "block_ffn_dim_multiplier": 1.1, **TIED,
+    }),
+    "lfm2_biases": ("Lfm2", {
+        "hidden_size": 24, "num_hidden_layers": 3, "vocab_size": 64, "full_attn_idxs": [0], "conv_bias": True,
+        "conv_L_cache": 4, "block_auto_adjust_ff_dim": False,
+    }),
+    "mamba2": ("Mamba2", {
+        "hidden_size": 30, "num_heads": 6, "head_dim": 10, "n_groups": 3, "state_size": 7, "vocab_size": 64,
+        "conv_kernel": 4, "chunk_size": 32,
+    }),
+    "mamba2_biases": ("Mamba2", {
+        "hidden_size": 24, "num_heads": 3, "head_dim": 16, "n_groups": 1, "state_size": 12, "vocab_size": 64,
+        "conv_kernel": 3, "chunk_size": 64, "use_bias": True, "use_conv_bias": False, "time_step_limit": [0.2, 0.7], **TIED,
+    }),
+    "mamba": ("Mamba", {"hidden_size": 30, "state_size": 5, "conv_kernel": 3, "time_step_rank": 3, "vocab_size": 64}),
+    # Experts beside a block that every token gets, and no positions.
+    "granite_hybrid": ("GraniteMoeHybrid", {
+        **STATE_SPACE, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 4,
+        "num_experts_per_tok": 2, "intermediate_size": 12, "shared_intermediate_size": 14, "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, **TIED,
+    }),
+    "granite_hybrid_dense": ("GraniteMoeHybrid", {
+        **STATE_SPACE, "mamba_n_groups": 1, "layer_types": ["attention", "mamba"], "num_local_experts": 0,
+        "shared_intermediate_size": 28, "position_embedding_type": "rope", "attention_bias": True,
+        "attention_multiplier": 0.3,
+        "time_step_limit": [0.0, 0.9],
+    }),
+    "granite_hybrid_full": ("GraniteMoeHybrid", {
+        **STATE_SPACE, "layer_types": ["attention", "attention"], "num_local_experts": 0, "num_experts_per_tok": 0,
+        "shared_intermediate_size": 28, "intermediate_size": 28,
+        "position_embedding_type": "rope", "attention_multiplier": 0.3,
+    }),
+    "falcon_h1": ("FalconH1", {
+        **STATE_SPACE, "head_dim": 10, "mamba_d_ssm": 36, "mamba_d_head": 6, "intermediate_size": 28,
+        "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.7, "key_multiplier": 0.6, "ssm_in_multiplier": 1.2,
+        "ssm_multipliers": [0.5, 1.5, 0.8, 1.1, 0.9], "ssm_out_multiplier": 0.6, "mlp_multipliers": [0.8, 0.7],
+        "embedding_multiplier": 2.0, "lm_head_multiplier": 0.3,
+    }),
+    "falcon_h1_norms": ("FalconH1", {
+        **STATE_SPACE, "head_dim": 8, "mamba_d_ssm": 48, "mamba_d_head": 8, "intermediate_size": 28, "mamba_rms_norm": True,
+        "mamba_norm_before_gate": True, "projectors_bias": True, "mamba_conv_bias": False, **TIED,
+    }),
+    "nemotron_h": ("NemotronH", {
+        "hidden_size": 24, "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+        "head_dim": 10, "intermediate_size": 20, "vocab_size": 64, "ssm_state_size": 9, "mamba_num_heads": 6,
+        "mamba_head_dim": 7, "n_groups": 2, "conv_kernel": 4, "chunk_size": 32,
+        "d_head": 7,
+    }),
+    "jamba": ("Jamba", {
+        **SMALLER, "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 3,
+        "num_experts_per_tok": 2, "mamba_d_state": 6, "mamba_dt_rank": 5, "intermediate_size": 12,
+    }),
+    "jamba_dense": ("Jamba", {
+        **SMALLER, "num_hidden_layers": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1,
+        "num_experts_per_tok": 1, "mamba_d_state": 4, "mamba_d_conv": 3, "mamba_conv_bias": False, "mamba_proj_bias": True,
+        **TIED,
+    }),
+    "bamba": ("Bamba", {
+        **STATE_SPACE, "num_attention_heads": 3, "num_key_value_heads": 1, "attn_layer_indices": [1], "intermediate_size": 28, "attention_bias": True,
+    }),
 }
 # Those that are written as GGUF too, and whether rows of queries and keys lie in pairs there.
 GGUF = {
@@ -425,6 +496,7 @@ CONVERTED = {
     "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
     "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
+    "lfm2", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "jamba",
 }
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}
@@ -538,7 +610,10 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
         if name.endswith("correction_bias"):
             parameter.data.copy_(0.1 * noise)
             continue
-        if parameter.dim() == 2 or ".experts." in name:
+        if name.endswith(".A_log"):
+            # Some states forget within a few tokens, some hardly at all.
+            noise = 2.0 * noise - 3.0
+        elif parameter.dim() == 2 or ".experts." in name:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             family = type(model).__name__
@@ -547,9 +622,6 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
             if family.startswith(("Qwen3Next", "Qwen3_5")):
                 centered |= name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
             noise = 0.4 * noise + (0.0 if centered else 1.0)
-            if name.endswith(".A_log"):
-                # Some heads forget within a few tokens, some hardly at all.
-                noise = 5.0 * noise - 8.0
         parameter.data.copy_(noise)
     for name, buffer in sorted(model.named_buffers()):
         if name.endswith("layer_scalar"):
@@ -721,7 +793,12 @@ def add_prediction(path: Path, hidden: int) -> None:
 def convert(folder: Path, vocab_size: int) -> None:
     """Writes a GGUF file by llama.cpp's converter, without a tokenizer."""
     from conversion import get_model_class
+    from conversion.base import ModelBase
 
+    text = (folder / "config.json").read_text()
+    if "GraniteMoeHybrid" in text or "NemotronH" in text:
+        # As they are published, without what `transformers` adds to them.
+        ModelBase.load_hparams = staticmethod(lambda *_, **__: json.loads(text))
     with tempfile.TemporaryDirectory() as source:
         for file in ("config.json", "model.safetensors"):
             shutil.copy(folder / file, source)
@@ -757,6 +834,8 @@ def write(name: str, family: str, settings: dict) -> None:
         settings = {**settings, "max_position_embeddings": 512}
     if family.startswith("GPT2"):
         del settings["rope_parameters"]
+    if family.startswith("Mamba"):
+        del settings["intermediate_size"]
     if "vision_config" in settings:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
     config = model_class.config_class(**settings)
@@ -777,6 +856,20 @@ def write(name: str, family: str, settings: dict) -> None:
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    if family == "NemotronH" and "moe" not in settings["layers_block_type"]:
+        # As dense models are published: without experts, and with a letter for each layer.
+        described = json.loads((folder / "config.json").read_text())
+        described = {key: value for key, value in described.items() if "moe" not in key and "expert" not in key}
+        letters = {"linear_attention": "M", "mlp": "-", "full_attention": "*"}
+        described["hybrid_override_pattern"] = "".join(letters[kind] for kind in described.pop("layers_block_type"))
+        described["num_hidden_layers"] = config.num_hidden_layers
+        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    if family == "GraniteMoeHybrid" and name in CONVERTED:
+        # In the words of published models, which are those that the converter knows.
+        described = json.loads((folder / "config.json").read_text())
+        kinds = {"linear_attention": "mamba", "full_attention": "attention"}
+        described["layer_types"] = [kinds[kind] for kind in described["layer_types"]]
+        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
     if name in PARTS:
         as_part(folder, *PARTS[name])
     if name in CONVERTED:

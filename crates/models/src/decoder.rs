@@ -5,8 +5,8 @@ use graph::{Graph, Value};
 use tensor::DType;
 
 use crate::layers::{
-    self, Attention, Cached, Channel, Context, GatedDelta, LatentAttention, LayerEmbedding, Norm, Norms,
-    Streams, Temperature,
+    self, Attention, Cached, Channel, ChannelStateSpace, Context, GatedDelta, LatentAttention,
+    LayerEmbedding, Norm, Norms, ShortConvolution, StateSpace, Streams, Temperature,
 };
 use crate::state::{self, LayerState};
 use crate::{Error, Rope};
@@ -46,7 +46,8 @@ pub struct Decoder {
     pub logit_softcap: Option<f32>,
 }
 
-/// One layer: a block that mixes tokens, and one that mixes the elements of each, around the residual stream.
+/// One layer: a block that mixes tokens, and one that mixes the elements of each, around the residual stream. One of them may
+/// be missing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layer {
     /// Where both blocks have their norms.
@@ -73,6 +74,16 @@ pub enum Mixer {
     Latent(LatentAttention),
     /// A linear attention whose state forgets.
     GatedDelta(GatedDelta),
+    /// A gated convolution over the last few tokens.
+    ShortConvolution(ShortConvolution),
+    /// A state space whose heads decay as a whole.
+    StateSpace(StateSpace),
+    /// A state space whose channels decay each on its own.
+    ChannelStateSpace(ChannelStateSpace),
+    /// Attention and a state space, which read the same and whose results are summed.
+    SideBySide(Attention, StateSpace),
+    /// The layer does not mix tokens.
+    None,
 }
 
 /// How the two blocks of a layer join the residual stream.
@@ -188,8 +199,13 @@ impl Decoder {
     /// The attention of each layer that has it, to be changed.
     pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
         self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
-            Mixer::Attention(attention) => Some(attention),
-            Mixer::Latent(_) | Mixer::GatedDelta(_) => None,
+            Mixer::Attention(attention) | Mixer::SideBySide(attention, _) => Some(attention),
+            Mixer::Latent(_)
+            | Mixer::GatedDelta(_)
+            | Mixer::ShortConvolution(_)
+            | Mixer::StateSpace(_)
+            | Mixer::ChannelStateSpace(_)
+            | Mixer::None => None,
         })
     }
 
@@ -270,16 +286,18 @@ impl Layer {
             Norms::Post(_) => Ok(x),
         };
         let read = normalized(context, "attn_norm", x)?;
-        let mixed = match self.mixer {
-            Mixer::Attention(attention) => attention.build(context, state, prefix, read)?,
-            Mixer::Latent(latent) => latent.build(context, state, prefix, read)?,
-            Mixer::GatedDelta(delta) => delta.build(context, state, prefix, read)?,
+        let sum = match self.mixer.build(context, state, prefix, read)? {
+            None => x,
+            Some(mixed) => {
+                let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
+                let sum = layers::add(context, x, mixed)?;
+                self.with_low_rank(context, prefix, read, sum)?
+            }
         };
-        let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
-        let sum = layers::add(context, x, mixed)?;
-        let sum = self.with_low_rank(context, prefix, read, sum)?;
-        let read = match self.norms {
-            Norms::Shared(_) => read,
+        let read = match (self.norms, self.mixer, self.channel) {
+            (_, _, Channel::None) => return Ok(sum),
+            // One norm is all that there is.
+            (Norms::Shared(_), ..) | (_, Mixer::None, _) => read,
             _ => normalized(context, "ffn_norm", if self.residual.parallel { x } else { sum })?,
         };
         let fed = self.channel.build(context, prefix, read, sum)?;
@@ -322,13 +340,50 @@ impl Layer {
 
     /// The number of weights beside the channel block's.
     fn parameters(&self, hidden: usize) -> usize {
-        let mixer = match self.mixer {
+        let is_lone = matches!(self.mixer, Mixer::None) || matches!(self.channel, Channel::None);
+        let of_rank = |rank| 2 * hidden * rank + self.norms.norm().parameters(hidden);
+        let low_rank = self.low_rank.map_or(0, of_rank);
+        let norms = self.norms.parameters(hidden, if is_lone { 1 } else { 2 });
+        norms + self.mixer.parameters(hidden) + low_rank + usize::from(self.scaled)
+    }
+}
+
+impl Mixer {
+    /// f32[tokens, hidden] → f32[tokens, hidden], if there is a block.
+    fn build(
+        &self,
+        context: &mut Context<'_>,
+        state: &LayerState,
+        prefix: &str,
+        x: Value,
+    ) -> Result<Option<Value>, Error> {
+        match self {
+            Mixer::Attention(attention) => attention.build(context, state, prefix, x).map(Some),
+            Mixer::Latent(latent) => latent.build(context, state, prefix, x).map(Some),
+            Mixer::GatedDelta(delta) => delta.build(context, state, prefix, x).map(Some),
+            Mixer::ShortConvolution(convolution) => convolution.build(context, state, prefix, x).map(Some),
+            Mixer::StateSpace(space) => space.build(context, state, prefix, x).map(Some),
+            Mixer::ChannelStateSpace(space) => space.build(context, state, prefix, x).map(Some),
+            Mixer::SideBySide(attention, space) => {
+                let attended = attention.build(context, state, prefix, x)?;
+                let scanned = space.build(context, state, prefix, x)?;
+                layers::add(context, scanned, attended).map(Some)
+            }
+            Mixer::None => Ok(None),
+        }
+    }
+
+    /// The number of weights.
+    fn parameters(&self, hidden: usize) -> usize {
+        match self {
             Mixer::Attention(attention) => attention.parameters(hidden),
             Mixer::Latent(latent) => latent.parameters(hidden),
             Mixer::GatedDelta(delta) => delta.parameters(hidden),
-        };
-        let of_rank = |rank| 2 * hidden * rank + self.norms.norm().parameters(hidden);
-        let low_rank = self.low_rank.map_or(0, of_rank);
-        self.norms.parameters(hidden) + mixer + low_rank + usize::from(self.scaled)
+            Mixer::ShortConvolution(convolution) => convolution.parameters(hidden),
+            Mixer::StateSpace(space) => space.parameters(hidden),
+            Mixer::ChannelStateSpace(space) => space.parameters(hidden),
+            Mixer::SideBySide(attention, space) => attention.parameters(hidden) + space.parameters(hidden),
+            Mixer::None => 0,
+        }
     }
 }

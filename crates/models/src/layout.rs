@@ -25,6 +25,13 @@ impl<'a> Layout<'a> {
         self.names.contains_key(name)
     }
 
+    /// Gives a weight, if it is there, another name.
+    pub(crate) fn rename(&mut self, name: &str, other: &str) {
+        if let Some(stored) = self.names.remove(name) {
+            self.names.insert(other.to_string(), stored);
+        }
+    }
+
     /// Says that a matrix, or those of experts, if they are there and not in blocks, are stored with their axes the other
     /// way round.
     pub(crate) fn transpose(&mut self, name: &str) {

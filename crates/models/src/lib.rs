@@ -26,17 +26,19 @@ mod stored;
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
 pub use config::{
-    Config, DeltaConfig, EncoderConfig, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig, Multipliers,
-    RopeConfig, Scaling, StreamConfig,
+    Config, DeltaConfig, EncoderConfig, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig,
+    LayerMultipliers, LoneBlock, Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads,
+    StreamConfig,
 };
 pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
 pub use encoder::{Encoder, EncoderLayer, EncoderOutput, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Attention, Channel, ClassificationHead, ExpertGroups, Experts, Gated, GatedAndExperts,
-    GatedDelta, Indexer, LatentAttention, LayerEmbedding, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores,
-    SelfAttention, SharedExpert, Streams, Temperature,
+    Activation, Attention, Channel, ChannelStateSpace, ClassificationHead, ExpertGroups, Experts, Gated,
+    GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Norm, Norms, Plain,
+    QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, StateSpace, Streams,
+    Temperature,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

@@ -247,6 +247,7 @@ fn is_quantized(name: &str, shape: &Shape) -> bool {
         "ffn_gate_inp",
         "attn_rel_b.weight",
         "ssm_conv1d.weight",
+        "shortconv.conv.weight",
         "altup",
         "laurel",
         "per_layer_model_proj",

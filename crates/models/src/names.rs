@@ -30,6 +30,7 @@ const WRAPPERS: &[&str] = &[
     "language_model.", // the text half of a model that sees
     "transformer.",    // GPT-2, Falcon
     "gpt_neox.",
+    "backbone.", // Mamba
     "bert.",
     "distilbert.",
     "mpnet.",
@@ -77,7 +78,7 @@ const ENDINGS: &[(&str, &str)] =
     &[("_bias", "bias"), ("_blocks", "blocks"), ("_scales", "scales"), ("_scale_inv", "weight_scale_inv")];
 
 /// Parameters that GGUF files name without a leaf.
-const WITHOUT_LEAF: &[&str] = &[".ssm_a"];
+const WITHOUT_LEAF: &[&str] = &[".ssm_a", ".ssm_d"];
 
 /// The tensors of a checkpoint under canonical names.
 #[derive(Debug)]

@@ -160,7 +160,11 @@ impl Decoder {
         let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
         let mut locations: Vec<LayerState> = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
-            let states = layer.mixer.sequence_shapes().into_iter().map(|shape| state.add_to_sequence(shape));
+            let states = layer
+                .mixer
+                .sequence_shapes(self.hidden)
+                .into_iter()
+                .map(|shape| state.add_to_sequence(shape));
             let states = states.collect();
             let cache = match layer.mixer.keys_of() {
                 Some(earlier) => locations[earlier].cache,
@@ -212,7 +216,7 @@ impl Mixer {
     /// What it keeps of each token, if it does.
     fn cached(&self) -> Option<CacheShape> {
         match self {
-            Mixer::Attention(attention) => {
+            Mixer::Attention(attention) | Mixer::SideBySide(attention, _) => {
                 let (kv_heads, head_dim) = (attention.kv_heads, attention.head_dim);
                 Some(CacheShape { kv_heads, head_dim, has_values: true })
             }
@@ -220,7 +224,11 @@ impl Mixer {
                 let head_dim = latent.rank + latent.rotated_dims;
                 Some(CacheShape { kv_heads: 1, head_dim, has_values: false })
             }
-            Mixer::GatedDelta(_) => None,
+            Mixer::GatedDelta(_)
+            | Mixer::ShortConvolution(_)
+            | Mixer::StateSpace(_)
+            | Mixer::ChannelStateSpace(_)
+            | Mixer::None => None,
         }
     }
 
@@ -228,7 +236,7 @@ impl Mixer {
     pub(crate) fn keys_of(&self) -> Option<usize> {
         match self {
             Mixer::Attention(attention) => attention.keys_of,
-            Mixer::Latent(_) | Mixer::GatedDelta(_) => None,
+            _ => None,
         }
     }
 
@@ -243,9 +251,12 @@ impl Mixer {
     }
 
     /// The shapes of what it keeps of all earlier tokens of a sequence together.
-    fn sequence_shapes(&self) -> Vec<Vec<usize>> {
+    fn sequence_shapes(&self, hidden: usize) -> Vec<Vec<usize>> {
         match self {
-            Mixer::Attention(_) | Mixer::Latent(_) => Vec::new(),
+            Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None => Vec::new(),
+            Mixer::ShortConvolution(convolution) => convolution.sequence_shapes(hidden),
+            Mixer::StateSpace(space) | Mixer::SideBySide(_, space) => space.sequence_shapes(),
+            Mixer::ChannelStateSpace(space) => space.sequence_shapes(),
             Mixer::GatedDelta(delta) => delta.sequence_shapes(),
         }
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Channel, Decoder, Encoder, Mixer, Network};
+use models::{Attention, Channel, Decoder, Encoder, Mixer, Network, StateSpace};
 use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
@@ -128,15 +128,12 @@ fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The heads of the first layer of each kind.
+/// What mixes tokens in the first layer of each kind.
 fn heads(decoder: &Decoder) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for layer in &decoder.layers {
         let heads = match layer.mixer {
-            Mixer::Attention(attention) => format!(
-                "{} query, {} key-value, {} dims each",
-                attention.heads, attention.kv_heads, attention.head_dim
-            ),
+            Mixer::Attention(attention) => attention_heads(&attention),
             Mixer::Latent(latent) => format!(
                 "{} query, {} dims each, latents of {} dims",
                 latent.heads,
@@ -147,12 +144,33 @@ fn heads(decoder: &Decoder) -> String {
                 "{} key of {} dims, {} value of {} (delta net)",
                 delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim
             ),
+            Mixer::ShortConvolution(convolution) => {
+                format!("a convolution over {} tokens", convolution.width)
+            }
+            Mixer::StateSpace(space) => state_space(&space),
+            Mixer::ChannelStateSpace(space) => {
+                format!("{} channels of {} states", space.channels, space.state_dim)
+            }
+            Mixer::SideBySide(attention, space) => {
+                format!("{}, beside {}", attention_heads(&attention), state_space(&space))
+            }
+            Mixer::None => continue,
         };
         if !kinds.contains(&heads) {
             kinds.push(heads);
         }
     }
     kinds.join("; ")
+}
+
+fn attention_heads(attention: &Attention) -> String {
+    let Attention { heads, kv_heads, head_dim, .. } = attention;
+    format!("{heads} query, {kv_heads} key-value, {head_dim} dims each")
+}
+
+fn state_space(space: &StateSpace) -> String {
+    let StateSpace { heads, head_dim, state_dim, .. } = space;
+    format!("{heads} of a state space, {head_dim} dims of {state_dim} states each")
 }
 
 fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {

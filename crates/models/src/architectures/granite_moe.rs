@@ -32,7 +32,7 @@ pub(crate) const GRANITE_MOE: Architecture = Architecture {
 };
 
 /// All experts together, gate and up one on the other within each.
-const EXPERT_NAMES: NameTable = &[
+pub(super) const EXPERT_NAMES: NameTable = &[
     ("layers.#.block_sparse_moe.router", "blk.#.ffn_gate_inp"),
     ("layers.#.block_sparse_moe.router.layer", "blk.#.ffn_gate_inp"),
     ("layers.#.block_sparse_moe.input_linear", "blk.#.ffn_gate_up_exps"),

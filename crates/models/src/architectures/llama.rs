@@ -89,7 +89,9 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
 }
 
 fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
-    let has = |name: &str| weights.dtype(&format!("blk.0.{name}")).is_some();
+    // Of the first layer, or of the first that has such a block.
+    let has =
+        |name: &str| (0..config.layers).any(|layer| weights.dtype(&format!("blk.{layer}.{name}")).is_some());
     Layer {
         norms: Norms::Pre(Norm::Rms { eps: config.norm_eps }),
         mixer: Mixer::Attention(Attention {
@@ -111,12 +113,15 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             softcap: config.attention_softcap,
             sinks: false,
             gated: false,
+            output_scale: 1.0,
         }),
         channel: Channel::Gated(Gated {
             width: config.feed_forward,
             activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
             bias: has("ffn_gate.bias"),
             cutoff: None,
+            gate_scale: 1.0,
+            output_scale: 1.0,
         }),
         residual: Residual { parallel: config.parallel_residual.unwrap_or(false), scale: 1.0 },
         low_rank: None,

@@ -1,5 +1,6 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod bamba;
 mod bert;
 mod cohere;
 mod deepseek;
@@ -8,6 +9,7 @@ mod dots1;
 mod ernie4_5;
 mod exaone4;
 mod falcon;
+mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -19,15 +21,21 @@ mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
 mod granite;
+mod granite_hybrid;
 mod granite_moe;
 mod hunyuan;
+mod jamba;
+mod lfm2;
 mod llama;
 mod llama4;
+mod mamba;
+mod mamba2;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod mpnet;
 mod nemotron;
+mod nemotron_h;
 mod olmo;
 mod olmo2;
 mod olmoe;
@@ -164,6 +172,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma4::GEMMA4,
     gemma4::GEMMA4_VISION,
     gemma4::GEMMA4_UNIFIED,
+    lfm2::LFM2,
+    mamba2::MAMBA2,
+    mamba::MAMBA,
+    granite_hybrid::GRANITE_HYBRID,
+    falcon_h1::FALCON_H1,
+    nemotron_h::NEMOTRON_H,
+    jamba::JAMBA,
+    bamba::BAMBA,
 ];
 
 /// How checkpoints name an encoder and its weights, and how their configuration becomes one.

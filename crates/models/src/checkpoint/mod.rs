@@ -249,13 +249,17 @@ impl Checkpoint {
     /// The weights by which GGUF files hold parts of a tensor that files of this checkpoint have in another layout, and the
     /// rows of each.
     pub(crate) fn gguf_parts(&self, canonical: &str) -> Vec<(String, &[Range<usize>])> {
-        let Some(prefix) = canonical.strip_suffix(".ssm_in.weight") else { return Vec::new() };
-        let parts = ["attn_qkv", "attn_gate"].map(|stem| format!("{prefix}.{stem}.weight"));
+        const PARTS: &[(&str, &[&str])] = &[
+            (".ssm_in.weight", &["attn_qkv", "attn_gate"]),
+            (".ffn_gate_up_shexp.weight", &["ffn_gate_shexp", "ffn_up_shexp", "ffn_gate", "ffn_up"]),
+        ];
+        let known = PARTS.iter().find_map(|(name, parts)| Some((canonical.strip_suffix(name)?, *parts)));
+        let Some((prefix, parts)) = known else { return Vec::new() };
         let ranges = |name: String| match self.names.get(&name) {
             Some(Stored::Part { ranges, .. }) => Some((name, &ranges[..])),
             _ => None,
         };
-        parts.into_iter().filter_map(ranges).collect()
+        parts.iter().filter_map(|stem| ranges(format!("{prefix}.{stem}.weight"))).collect()
     }
 
     /// Whether the files hold the logarithms of what a weight is below 0.

@@ -3,8 +3,8 @@
 use weights::{FromMeta, MetaArray, MetaValue, Metadata};
 
 use super::{
-    Config, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, RopeConfig,
-    Scaling, StreamConfig,
+    Config, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig, LayerMultipliers, MAX_LAYERS,
+    Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads, StreamConfig,
 };
 use crate::architectures::Architecture;
 use crate::{Error, ExpertGroups, Routing, Scores, Temperature};
@@ -83,8 +83,11 @@ impl Config {
     ) -> Result<Config, Error> {
         let architecture = metadata.str("general.architecture")?;
         let keys = GgufKeys { metadata, architecture };
+        let state_space = state_space(keys)?;
         let heads = keys.size("attention.head_count")?;
         let hidden = keys.size("embedding_length")?;
+        // 0 says that there is no attention.
+        let heads = if heads == 0 && state_space.is_some() { 1 } else { heads };
         if heads == 0 {
             let message = format!("`{}` is 0", keys.key("attention.head_count"));
             return Err(Error::config("GGUF metadata", message));
@@ -163,7 +166,14 @@ impl Config {
             experts: experts(keys)?,
             gate_limit: None,
             delta: None,
-            recurrent_layers,
+            short_convolution: keys.optional("shortconv.l_cache")?,
+            state_space,
+            layer_multipliers: LayerMultipliers::default(),
+            lone_blocks: None,
+            recurrent_layers: match recurrent_layers {
+                Some(layers) => Some(layers),
+                None => without_heads(keys, blocks)?,
+            },
             // The weights show them.
             sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
@@ -238,6 +248,28 @@ fn latent(keys: GgufKeys<'_>, value_dim: usize) -> Result<Option<LatentConfig>, 
     Ok(Some(LatentConfig { rank, query_rank, value_dims, indexer }))
 }
 
+/// Steps and rates of files with groups are those of heads, whose number is in the place of the rank.
+fn state_space(keys: GgufKeys<'_>) -> Result<Option<StateSpaceConfig>, Error> {
+    let Some(state_dim) = keys.optional("ssm.state_size")? else { return Ok(None) };
+    let groups = keys.optional("ssm.group_count")?;
+    let rank = keys.size("ssm.time_step_rank")?;
+    Ok(Some(StateSpaceConfig {
+        channels: keys.size("ssm.inner_size")?,
+        heads: groups.map(|groups| StateSpaceHeads { count: rank, groups }),
+        step_rank: if groups.is_some() { 0 } else { rank },
+        state_dim,
+        conv_width: keys.size("ssm.conv_kernel")?,
+        step_limit: [0.0, f32::INFINITY],
+        gate_last: false,
+    }))
+}
+
+/// Which layers have no key and value heads, if some have none.
+fn without_heads(keys: GgufKeys<'_>, blocks: usize) -> Result<Option<Vec<bool>>, Error> {
+    let listed = keys.optional_list::<usize>("attention.head_count_kv", blocks)?.unwrap_or_default();
+    Ok(listed.contains(&0).then(|| listed.iter().map(|&heads| heads == 0).collect()))
+}
+
 /// A flag for each layer, or every how many layers one has no window.
 fn windowed_layers(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
     let key = "attention.sliding_window_pattern";
@@ -289,8 +321,8 @@ fn routing(keys: GgufKeys<'_>) -> Result<Routing, Error> {
     let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
     Ok(Routing {
         scores,
-        correction: false,
         bias: false,
+        correction: false,
         groups: ExpertGroups::of(groups, best),
         normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
         scale: keys.optional("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0),

@@ -63,6 +63,14 @@ pub struct Config {
     pub gate_limit: Option<f32>,
     /// The gated delta nets in place of attention.
     pub delta: Option<DeltaConfig>,
+    /// Tokens that each result of the short convolutions sees that are in place of attention.
+    pub short_convolution: Option<usize>,
+    /// The state spaces in place of attention, or beside it.
+    pub state_space: Option<StateSpaceConfig>,
+    /// The factors inside of layers.
+    pub layer_multipliers: LayerMultipliers,
+    /// The one block of each layer, if layers have but one.
+    pub lone_blocks: Option<Vec<LoneBlock>>,
     /// Which layers keep a state per sequence in place of keys and values, if the configuration says so.
     pub recurrent_layers: Option<Vec<bool>>,
     /// Which layers have experts, if the configuration says so.
@@ -195,6 +203,78 @@ pub struct DeltaConfig {
     pub tiled: bool,
 }
 
+/// A state space.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StateSpaceConfig {
+    /// Its channels, of all heads together.
+    pub channels: usize,
+    /// The heads that channels are in, if those of a head share their steps.
+    pub heads: Option<StateSpaceHeads>,
+    /// What steps are projected from, if each channel has its own.
+    pub step_rank: usize,
+    /// Numbers that are kept of each channel.
+    pub state_dim: usize,
+    /// Tokens that each result of its convolution sees.
+    pub conv_width: usize,
+    /// The least and the largest step.
+    pub step_limit: [f32; 2],
+    /// Whether its gate comes behind its norm.
+    pub gate_last: bool,
+}
+
+/// The heads of a state space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSpaceHeads {
+    /// How many there are.
+    pub count: usize,
+    /// How many different inputs and outputs there are; each serves `count / groups` heads.
+    pub groups: usize,
+}
+
+/// What a layer of one block has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoneBlock {
+    /// Attention.
+    Attention,
+    /// A state space.
+    StateSpace,
+    /// A feed-forward block.
+    FeedForward,
+}
+
+/// Factors inside of layers; 1 for most families.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerMultipliers {
+    /// On what attention reads.
+    pub attention_input: f32,
+    /// On keys.
+    pub key: f32,
+    /// On the result of attention.
+    pub attention_output: f32,
+    /// On what the first projection of a state space gives: its gate, values, inputs, outputs and steps.
+    pub state_space_inputs: [f32; 5],
+    /// On the result of a state space.
+    pub state_space_output: f32,
+    /// On the gate of a feed-forward block.
+    pub gate: f32,
+    /// On the result of a feed-forward block.
+    pub down: f32,
+}
+
+impl Default for LayerMultipliers {
+    fn default() -> LayerMultipliers {
+        LayerMultipliers {
+            attention_input: 1.0,
+            key: 1.0,
+            attention_output: 1.0,
+            state_space_inputs: [1.0; 5],
+            state_space_output: 1.0,
+            gate: 1.0,
+            down: 1.0,
+        }
+    }
+}
+
 /// Factors that keep activations of the same size in models of all widths; 1 for most families.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Multipliers {
@@ -285,6 +365,7 @@ const MAX_HEAD: usize = 1 << 14;
 const MAX_EXPERTS: usize = 1 << 12;
 const MAX_CHOSEN: usize = 1 << 16;
 const MAX_STREAMS: usize = 1 << 6;
+const MAX_WIDTH: usize = 1 << 10;
 
 impl Config {
     /// That the file has keys of other families, if it has some that would make a difference.
@@ -317,8 +398,10 @@ impl Config {
             ("number of heads", self.heads, MAX_SIZE),
             ("number of key-value heads", self.kv_heads, MAX_SIZE),
             ("head size", self.head_dim, MAX_HEAD),
-            ("feed-forward size", self.feed_forward, MAX_SIZE),
+            // Layers of state spaces may have no such block.
+            ("feed-forward size", self.feed_forward.max(usize::from(self.state_space.is_some())), MAX_SIZE),
             ("context length", self.context_length, usize::MAX),
+            ("width of short convolutions", self.short_convolution.unwrap_or(1), MAX_WIDTH),
         ];
         let experts = self.experts.map(|experts| {
             [
@@ -360,6 +443,9 @@ impl Config {
                 return Err(self.error(format!("the {what} is {size}, expected 1 to {limit}")));
             }
         }
+        if let Some(state_space) = self.state_space {
+            state_space.check().map_err(|message| self.error(message))?;
+        }
         self.experts.map_or(Ok(()), |experts| experts.check()).map_err(|message| self.error(message))?;
         if !self.heads.is_multiple_of(self.kv_heads) {
             return Err(self.error(format!(
@@ -397,6 +483,10 @@ impl Config {
                 let message = format!("{} layers, but {count} in the list of {kind} ones", self.layers);
                 return Err(self.error(message));
             }
+        }
+        if let Some(blocks) = self.lone_blocks.as_ref().filter(|blocks| blocks.len() != self.layers) {
+            let message = format!("{} layers, but {} in the list of their blocks", self.layers, blocks.len());
+            return Err(self.error(message));
         }
         self.check_layers().map_err(|message| self.error(message))?;
         for (what, limit) in [
@@ -436,7 +526,10 @@ impl Config {
             ("attention multiplier", attention.unwrap_or(1.0)),
             ("residual multiplier", residual),
             ("logit multiplier", logits),
-        ] {
+        ]
+        .into_iter()
+        .chain(self.layer_multipliers.all())
+        {
             if !factor.is_normal() {
                 return Err(self.error(format!("the {what} is {factor}, expected a number other than 0")));
             }
@@ -531,6 +624,41 @@ impl Config {
     }
 }
 
+impl StateSpaceConfig {
+    /// Checks that the numbers fit each other.
+    fn check(&self) -> Result<(), String> {
+        let heads = self.heads.unwrap_or(StateSpaceHeads { count: 1, groups: 1 });
+        for (what, size, limit) in [
+            ("number of channels of state spaces", self.channels, MAX_SIZE),
+            ("number of heads of state spaces", heads.count, self.channels),
+            ("number of groups of state spaces", heads.groups, heads.count),
+            ("rank of steps of state spaces", self.step_rank.max(1), MAX_SIZE),
+            ("number of states", self.state_dim, MAX_HEAD),
+            ("number of states of all groups", heads.groups.saturating_mul(self.state_dim), MAX_SIZE),
+            ("width of convolutions of state spaces", self.conv_width, MAX_WIDTH),
+        ] {
+            if size == 0 || size > limit {
+                return Err(format!("the {what} is {size}, expected 1 to {limit}"));
+            }
+        }
+        let StateSpaceHeads { count, groups } = heads;
+        if !self.channels.is_multiple_of(count) {
+            return Err(format!(
+                "{} channels of state spaces are no whole number for {count} heads",
+                self.channels
+            ));
+        }
+        if !count.is_multiple_of(groups) {
+            return Err(format!("{count} heads of state spaces cannot share {groups} groups evenly"));
+        }
+        let [least, largest] = self.step_limit;
+        if !(least >= 0.0 && least.is_finite() && largest >= least) {
+            return Err(format!("the steps of state spaces are limited to {least} to {largest}"));
+        }
+        Ok(())
+    }
+}
+
 impl ExpertConfig {
     /// Checks that the numbers of the routing fit each other.
     fn check(&self) -> Result<(), String> {
@@ -555,6 +683,22 @@ impl ExpertConfig {
             ));
         }
         Ok(())
+    }
+}
+
+impl LayerMultipliers {
+    /// Each of them, and what it is.
+    fn all(&self) -> Vec<(&'static str, f32)> {
+        let single = [
+            ("factor on what attention reads", self.attention_input),
+            ("factor on keys", self.key),
+            ("factor on the result of attention", self.attention_output),
+            ("factor on the result of state spaces", self.state_space_output),
+            ("factor on gates", self.gate),
+            ("factor on the result of feed-forward blocks", self.down),
+        ];
+        let inputs = self.state_space_inputs.map(|factor| ("factor on what state spaces read", factor));
+        single.into_iter().chain(inputs).collect()
     }
 }
 
@@ -605,6 +749,10 @@ pub(crate) mod tests {
             experts: None,
             gate_limit: None,
             delta: None,
+            short_convolution: None,
+            state_space: None,
+            layer_multipliers: LayerMultipliers::default(),
+            lone_blocks: None,
             recurrent_layers: None,
             sparse_layers: None,
             context_length: 128,
@@ -706,6 +854,25 @@ pub(crate) mod tests {
         let all = refusal(Config { latent: Some(all), ..small() });
         assert_eq!(all, "test: the number of rotated dims is 16, expected 1 to 15");
         assert!(refusal(Config { norm_eps: f32::NAN, ..small() }).contains("NaN"));
+        let space = |channels, count, groups| {
+            let space = StateSpaceConfig {
+                channels,
+                heads: Some(StateSpaceHeads { count, groups }),
+                step_rank: 0,
+                state_dim: 16,
+                conv_width: 4,
+                step_limit: [0.0, f32::INFINITY],
+                gate_last: false,
+            };
+            Config { state_space: Some(space), feed_forward: 0, ..small() }
+        };
+        assert!(space(48, 6, 2).checked().is_ok());
+        assert_eq!(
+            refusal(space(50, 6, 2)),
+            "test: 50 channels of state spaces are no whole number for 6 heads"
+        );
+        assert_eq!(refusal(space(48, 6, 4)), "test: 6 heads of state spaces cannot share 4 groups evenly");
+        assert!(refusal(space(1 << 23, 1 << 22, 1 << 22)).contains("the number of states of all groups is"));
         assert_eq!(
             refusal(Config { rotated_layers: Some(vec![true]), ..small() }),
             "test: 2 layers, but 1 in the list of rotated ones"

@@ -7,8 +7,8 @@ use super::refusal;
 use crate::rope::ENDLESS;
 use crate::{
     Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
-    ExpertConfig, GlobalHeads, LatentConfig, Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig,
-    Scaling, Scores, StreamConfig,
+    ExpertConfig, GlobalHeads, LatentConfig, LoneBlock, Mixer, Multipliers, Network, Norm, Positions, Rope,
+    RopeConfig, Scaling, Scores, StreamConfig,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -113,11 +113,21 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         ("context_length", size(config.context_length)),
         ("embedding_length", size(config.hidden)),
         ("block_count", size(config.layers)),
-        ("feed_forward_length", config.layer_widths.as_deref().map_or(size(config.feed_forward), sizes)),
-        ("attention.head_count", size(config.heads)),
+        (
+            "feed_forward_length",
+            match config.layer_widths.as_deref() {
+                Some(widths) => sizes(widths),
+                None => in_layers(config, LoneBlock::FeedForward, config.feed_forward),
+            },
+        ),
+        // Layers of state spaces alone have none.
+        ("attention.head_count", size(if config.feed_forward == 0 { 0 } else { config.heads })),
     ];
-    keys.extend(head_keys(config));
+    if config.feed_forward > 0 {
+        keys.extend(head_keys(config));
+    }
     keys.extend(layer_keys(config));
+    keys.extend(states(config));
     keys.push(match norm {
         Norm::Rms { eps } | Norm::Unweighted { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
         Norm::Layer { eps, .. } => ("attention.layer_norm_epsilon", eps.into()),
@@ -142,7 +152,7 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
         keys.push(("ssm.time_step_rank", size(delta.value_heads)));
         keys.push(("ssm.inner_size", size(delta.value_heads * delta.value_dim)));
     }
-    if let Some(recurrent) = &config.recurrent_layers {
+    if let Some(recurrent) = config.recurrent_layers.as_ref().filter(|_| config.delta.is_some()) {
         keys.push(("attention.recurrent_layers", recurrent.clone().into()));
     }
     keys.extend(config.window.map(|window| ("attention.sliding_window", size(window))));
@@ -166,6 +176,37 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     keys
 }
 
+/// A size, or for each layer the size or 0, where not all layers have a block.
+fn in_layers(config: &Config, block: LoneBlock, size: usize) -> MetaValue {
+    let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let recurrent = config.recurrent_layers.as_ref();
+    let has: Vec<bool> = match (&config.lone_blocks, block, recurrent) {
+        (Some(blocks), ..) => blocks.iter().map(|own| *own == block).collect(),
+        (None, LoneBlock::Attention, Some(recurrent)) if config.delta.is_none() => {
+            recurrent.iter().map(|recurrent| !recurrent).collect()
+        }
+        _ => return number(size).into(),
+    };
+    has.into_iter().map(|has| if has { number(size) } else { 0 }).collect::<Vec<u32>>().into()
+}
+
+/// The keys of state spaces and short convolutions.
+fn states(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    let mut keys = Vec::new();
+    keys.extend(config.short_convolution.map(|width| ("shortconv.l_cache", size(width))));
+    let Some(space) = config.state_space else { return keys };
+    keys.push(("ssm.conv_kernel", size(space.conv_width)));
+    keys.push(("ssm.inner_size", size(space.channels)));
+    keys.push(("ssm.state_size", size(space.state_dim)));
+    keys.push(("ssm.time_step_rank", size(space.heads.map_or(space.step_rank, |heads| heads.count))));
+    keys.extend(space.heads.map(|heads| ("ssm.group_count", size(heads.groups))));
+    if config.rope.dims == 0 {
+        keys.push(("rope.scaling.finetuned", false.into()));
+    }
+    keys
+}
+
 fn sizes(sizes: &[usize]) -> MetaValue {
     let sizes = sizes.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX));
     sizes.collect::<Vec<u32>>().into()
@@ -179,7 +220,7 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     }
     let Some(GlobalHeads { kv_heads, head_dim }) = config.global_heads else {
         return vec![
-            ("attention.head_count_kv", size(config.kv_heads)),
+            ("attention.head_count_kv", in_layers(config, LoneBlock::Attention, config.kv_heads)),
             ("attention.key_length", size(config.head_dim)),
             ("attention.value_length", size(config.head_dim)),
         ];

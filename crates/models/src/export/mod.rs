@@ -15,7 +15,7 @@ use crate::checkpoint::is_norm_of_stream;
 use crate::mix::{layer_of, order};
 use crate::names::NameTable;
 use crate::stored::transposed;
-use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network};
+use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network, RopeConfig};
 
 pub use self::quantizer::{Importance, QuantizeOptions, Quantizer};
 use self::tensors::ExportTensor;
@@ -122,6 +122,13 @@ impl Export {
             tensors::tile(&mut tensors, &delta);
         }
         match styles {
+            // llama.cpp's converter turns rows of hybrid models whether or not they rotate.
+            [RopeStyle::HalfSplit, RopeStyle::Interleaved]
+                if config.rope.dims == 0 && config.state_space.is_some() =>
+            {
+                let rope = RopeConfig { dims: config.head_dim, ..config.rope.clone() };
+                tensors::interleave(&mut tensors, &Config { rope, ..config.clone() })?;
+            }
             _ if config.rope.dims == 0 => {}
             [RopeStyle::HalfSplit, RopeStyle::Interleaved] => tensors::interleave(&mut tensors, &config)?,
             [RopeStyle::Interleaved, RopeStyle::HalfSplit] => {
@@ -190,13 +197,34 @@ fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor
             if !parts.is_empty() {
                 continue;
             }
-            let width = checkpoint.config.delta.map(|delta| delta.conv_width);
-            let width = width.filter(|_| name.ends_with(".ssm_conv1d.weight"));
-            let tensor = width.into_iter().fold(tensor, ExportTensor::in_rows_of);
+            let tensor = columns(&checkpoint.config, name).into_iter().fold(tensor, ExportTensor::in_rows_of);
+            // The block that every token gets is all that there is of a feed-forward block.
+            let dense = name.replace("ffn_down_shexp", "ffn_down");
+            let tensor = if checkpoint.describe(name).is_none() && checkpoint.describe(&dense).is_some() {
+                tensor.named(&dense)
+            } else {
+                tensor
+            };
             tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });
         }
     }
     tensors
+}
+
+/// The columns of what is a vector to the graph and a matrix in files.
+fn columns(config: &Config, name: &str) -> Option<usize> {
+    let stem = name.strip_suffix(".weight")?.rsplit('.').next()?;
+    let space = config.state_space;
+    let of_heads = space.and_then(|space| Some((space.channels, space.heads?)));
+    match (stem, of_heads) {
+        ("ssm_conv1d", _) => {
+            config.delta.map(|delta| delta.conv_width).or(space.map(|space| space.conv_width))
+        }
+        ("conv", _) => config.short_convolution.filter(|_| name.contains(".shortconv.")),
+        ("ssm_a" | "ssm_d", Some(_)) => Some(1),
+        ("ssm_norm", Some((channels, heads))) => Some(channels / heads.groups),
+        _ => None,
+    }
 }
 
 /// Whether a name is one of GGUF's.

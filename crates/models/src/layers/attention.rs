@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope, Split, Unary};
 
-use super::{Cached, Context, Norm, clip, linear};
+use super::{Cached, Context, Norm, clip, linear, scale};
 use crate::Error;
 use crate::state::LayerState;
 
@@ -47,6 +47,8 @@ pub struct Attention {
     /// Whether what heads read is multiplied with the sigmoid of gates, which the query projection gives after the queries
     /// of each head.
     pub gated: bool,
+    /// The factor on the result.
+    pub output_scale: f32,
 }
 
 /// Which elements of queries and keys are normalized together, before they are rotated.
@@ -110,7 +112,8 @@ impl Attention {
             Some(gate) => context.graph.push_one(Binary::Mul.into(), &[merged, gate])?,
         };
         let shape = [context.hidden, width];
-        linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)
+        let y = linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)?;
+        scale(context, y, self.output_scale)
     }
 
     /// Those of the tokens, placed in the sequence and normalized: f32[tokens, kv_heads, head_dim] each.

@@ -17,6 +17,8 @@ pub enum Channel {
     Experts(Experts),
     /// Both, side by side.
     GatedAndExperts(GatedAndExperts),
+    /// The layer does not mix the elements of a token.
+    None,
 }
 
 /// `(activation(x · Gᵀ) · (x · Uᵀ)) · Dᵀ`
@@ -31,6 +33,10 @@ pub struct Gated {
     /// Of the gates of a token, those that are not more than this many standard deviations above their mean become 0, and
     /// others count from there.
     pub cutoff: Option<f32>,
+    /// The factor on the gate, before its function.
+    pub gate_scale: f32,
+    /// The factor on the result.
+    pub output_scale: f32,
 }
 
 /// `norm(gated(x)) + norm(experts(norm(r)))` for a block that reads `x`, the norm of the residual stream `r`. The router
@@ -79,6 +85,7 @@ impl Channel {
             Channel::Plain(plain) => plain.build(context, prefix, x),
             Channel::Experts(experts) => experts.build(context, prefix, x, x),
             Channel::GatedAndExperts(both) => both.build(context, prefix, x, residual),
+            Channel::None => Ok(x),
         }
     }
 
@@ -89,6 +96,7 @@ impl Channel {
             Channel::Plain(plain) => plain.width,
             Channel::Experts(experts) => experts.width,
             Channel::GatedAndExperts(both) => both.experts.width,
+            Channel::None => 0,
         }
     }
 
@@ -99,6 +107,7 @@ impl Channel {
             Channel::Plain(plain) => plain.parameters(hidden),
             Channel::Experts(experts) => experts.parameters(hidden),
             Channel::GatedAndExperts(both) => both.experts.parameters(hidden) + both.other_parameters(hidden),
+            Channel::None => 0,
         }
     }
 
@@ -109,7 +118,7 @@ impl Channel {
             Channel::GatedAndExperts(both) => {
                 both.experts.active_parameters(hidden) + both.other_parameters(hidden)
             }
-            Channel::Gated(_) | Channel::Plain(_) => self.parameters(hidden),
+            Channel::Gated(_) | Channel::Plain(_) | Channel::None => self.parameters(hidden),
         }
     }
 }
@@ -129,13 +138,15 @@ impl Gated {
         };
         let gate = project("gate", [width, hidden], x)?;
         let up = project("up", [width, hidden], x)?;
+        let gate = scale(context, gate, self.gate_scale)?;
         let gate = match self.cutoff {
             None => gate,
             Some(cutoff) => cut_off(context, gate, cutoff)?,
         };
         let gate = self.activation.build(context, gate)?;
         let inner = context.graph.push_one(Binary::Mul.into(), &[gate, up])?;
-        linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)
+        let y = linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)?;
+        scale(context, y, self.output_scale)
     }
 
     /// The number of weights.

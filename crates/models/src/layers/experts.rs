@@ -165,8 +165,14 @@ impl SharedExpert {
         activation: Unary,
         x: Value,
     ) -> Result<Value, Error> {
-        let block =
-            Gated { width: self.width, activation: Activation::Unary(activation), bias: false, cutoff: None };
+        let block = Gated {
+            width: self.width,
+            activation: Activation::Unary(activation),
+            bias: false,
+            cutoff: None,
+            gate_scale: 1.0,
+            output_scale: 1.0,
+        };
         let y = block.build(context, prefix, "_shexp", x)?;
         if !self.gated {
             return Ok(y);

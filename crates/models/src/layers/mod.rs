@@ -2,7 +2,9 @@
 
 mod attention;
 mod channel;
+mod channel_state_space;
 mod classification;
+mod convolution;
 mod experts;
 mod gated_delta;
 mod indexer;
@@ -11,6 +13,8 @@ mod layer_embedding;
 mod norm;
 mod routing;
 mod self_attention;
+mod short_convolution;
+mod state_space;
 mod streams;
 mod temperature;
 
@@ -20,6 +24,7 @@ use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
 pub use channel::{Activation, Channel, Gated, GatedAndExperts, Plain};
+pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
 pub use experts::{Experts, SharedExpert};
 pub use gated_delta::GatedDelta;
@@ -30,6 +35,8 @@ pub use norm::{Norm, Norms};
 pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
+pub use short_convolution::ShortConvolution;
+pub use state_space::{GatedNorm, StateSpace};
 pub use streams::Streams;
 pub use temperature::Temperature;
 

@@ -115,12 +115,12 @@ impl Norms {
         }
     }
 
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
+    /// The number of weights around so many blocks.
+    pub fn parameters(&self, hidden: usize, blocks: usize) -> usize {
         match self {
             Norms::Shared(norm) => norm.parameters(hidden),
-            Norms::Pre(norm) | Norms::Post(norm) => 2 * norm.parameters(hidden),
-            Norms::Sandwich(norm) => 4 * norm.parameters(hidden),
+            Norms::Pre(norm) | Norms::Post(norm) => blocks * norm.parameters(hidden),
+            Norms::Sandwich(norm) => 2 * blocks * norm.parameters(hidden),
         }
     }
 }

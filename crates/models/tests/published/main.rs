@@ -170,6 +170,35 @@ fn shared_keys_are_kept_once() {
 }
 
 #[test]
+fn state_spaces_are_where_they_belong() {
+    let kinds = |name: &str| -> String {
+        let letter = |mixer: &Mixer| match mixer {
+            Mixer::Attention(_) => '*',
+            Mixer::ShortConvolution(_) => 'c',
+            Mixer::StateSpace(_) => 'M',
+            Mixer::ChannelStateSpace(_) => 'm',
+            Mixer::SideBySide(..) => '+',
+            Mixer::GatedDelta(_) => 'd',
+            Mixer::None => '-',
+        };
+        open(name).1.layers.iter().map(|layer| letter(&layer.mixer)).collect()
+    };
+    assert_eq!(kinds("LFM2 1.2B"), "cc*cc*cc*c*c*c*c");
+    assert_eq!(kinds("Mamba 130M"), "m".repeat(24));
+    assert_eq!(kinds("Mamba-Codestral 7B"), "M".repeat(64));
+    assert_eq!(kinds("Granite 4.0 H Tiny"), "MMMMM*MMMM".repeat(4));
+    assert_eq!(kinds("Granite 4.0 Micro"), "*".repeat(40));
+    assert_eq!(kinds("Falcon-H1 0.5B"), "+".repeat(36));
+    assert_eq!(kinds("Jamba v0.1"), "mmmm*mmm".repeat(4));
+    let nano = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
+    assert_eq!(kinds("Nemotron Nano 9B v2"), nano);
+    // Three inputs of the convolution, and 128 states of each channel.
+    let state = open("Mamba-Codestral 7B").1.state();
+    assert_eq!((state.per_token.len(), state.bytes_per_token(DType::F32)), (0, 0));
+    assert_eq!(state.bytes_per_slot(), 4 * 64 * ((8192 + 2 * 8 * 128) * 3 + 8192 * 128));
+}
+
+#[test]
 fn gemma_scales_what_it_should() {
     let scale = |name: &str| attention(&open(name).1, 0).scale;
     assert_eq!(scale("Gemma 2B"), 1.0 / 16.0);

@@ -163,12 +163,19 @@ fn logits_match_pytorch() {
 
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
+    // Factors inside of layers, which files have in their weights.
+    "falcon_h1",
+    // Gates behind norms.
+    "falcon_h1_norms",
     // Blocks one after the other: llama.cpp's Falcon has them side by side.
     "falcon_sequential",
     // A second embedding of fewer rows than the first.
     "gemma3n_vision",
     // Scores that are not divided by the root of the head's size.
     "gpt2_unscaled",
+    // Limits of steps.
+    "granite_hybrid_dense",
+    "mamba2_biases",
     // A limit of gates that is not the usual one.
     "gpt_oss_clamped",
     // Chunks of another size than usual.
@@ -388,7 +395,14 @@ fn check_tensors(golden: &Golden, path: &Path) {
     };
     assert_eq!(shapes(&written), shapes(&expected), "{}", golden.name);
     for (name, tensor) in expected.tensors().filter(|(name, _)| !name.starts_with("rope_")) {
-        assert_eq!(written.get(name).unwrap().to_f32_vec(), tensor.to_f32_vec(), "{}: {name}", golden.name);
+        let (found, expected) = (written.get(name).unwrap().to_f32_vec(), tensor.to_f32_vec());
+        if name.ends_with(".ssm_a") {
+            // Exponentials, which PyTorch computes within a unit in the last place.
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-7 * b.abs();
+            assert!(found.iter().zip(&expected).all(near), "{}: {name}", golden.name);
+        } else {
+            assert_eq!(found, expected, "{}: {name}", golden.name);
+        }
     }
 }
 

@@ -56,8 +56,8 @@ impl File {
         };
         Ok(Routing {
             scores,
-            correction: false,
             bias: false,
+            correction: false,
             groups: best.and_then(|best| ExpertGroups::of((self.n_group, self.topk_group), best)),
             normalized: self.norm_topk_prob.unwrap_or(true),
             scale: self.routed_scaling_factor.unwrap_or(1.0),

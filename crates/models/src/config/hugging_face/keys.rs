@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::architectures::{ARCHITECTURES, Architecture};
+use crate::config::MAX_LAYERS;
 
 /// What `transformers` reads for every family.
 const COMMON: &[&str] = &[
@@ -121,9 +122,49 @@ impl ConfigKeys {
         self.0.get(key).and_then(Value::as_bool) == Some(value)
     }
 
+    /// Gathers the keys of a state space, each of which has a name of the family's own and one of all families.
+    pub(crate) fn gather_state_space(&mut self, names: &[(&str, &str)]) {
+        let values =
+            names.iter().filter_map(|(own, shared)| Some((shared.to_string(), self.0.remove(*own)?)));
+        let values: Map<String, Value> = values.filter(|(_, value)| !value.is_null()).collect();
+        self.set("state_space", values);
+    }
+
+    /// Replaces the kinds of layers: those of these kinds keep a state per sequence, all others attend.
+    ///
+    /// # Errors
+    /// If a kind is unknown.
+    pub(crate) fn split_layer_kinds(&mut self, own: &str, recurrent: &[&str]) -> Result<(), String> {
+        let Some(Value::Array(kinds)) = self.0.remove(own) else { return Ok(()) };
+        let attention = ["attention", "full_attention"];
+        let flags = kinds.iter().map(|kind| match kind.as_str() {
+            Some(kind) if recurrent.contains(&kind) => Ok(true),
+            Some(kind) if attention.contains(&kind) => Ok(false),
+            _ => Err(format!(
+                "layers of the type {kind} are not supported; known: {}, {}",
+                attention.join(", "),
+                recurrent.join(", ")
+            )),
+        });
+        self.set("recurrent_layers", flags.collect::<Result<Vec<_>, _>>()?);
+        Ok(())
+    }
+
+    /// Sets a flag for each layer.
+    pub(crate) fn list_layers(&mut self, key: &str, flag: impl Fn(&ConfigKeys, usize) -> bool) {
+        let layers = self.count("num_hidden_layers").unwrap_or(0).min(MAX_LAYERS);
+        let flags: Vec<bool> = (0..layers).map(|layer| flag(self, layer)).collect();
+        self.set(key, flags);
+    }
+
     /// A key.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key)
+    }
+
+    /// A list.
+    pub(crate) fn list(&self, key: &str) -> Option<&[Value]> {
+        self.0.get(key)?.as_array().map(Vec::as_slice)
     }
 
     /// A number.

@@ -4,10 +4,13 @@ mod delta;
 mod experts;
 mod keys;
 mod layers;
+mod multipliers;
 mod rope;
+mod state_space;
 
 use serde::Deserialize;
 use serde_json::Value;
+use weights::without_infinities;
 
 pub(crate) use self::keys::ConfigKeys;
 use super::{Config, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, Scaling};
@@ -54,6 +57,12 @@ struct File {
     layers: layers::File,
     #[serde(flatten)]
     delta: delta::File,
+    short_convolution: Option<usize>,
+    state_space: Option<state_space::File>,
+    #[serde(flatten)]
+    multipliers: multipliers::File,
+    recurrent_layers: Option<Vec<bool>>,
+    sparse_layers: Option<Vec<bool>>,
     hidden_act: Option<String>,
     #[serde(flatten)]
     rope: rope::File,
@@ -93,8 +102,8 @@ impl Config {
     /// # Errors
     /// If it is no JSON, or names none.
     pub(crate) fn architecture_of_hugging_face(source_name: &str, json: &str) -> Result<String, Error> {
-        let head: Head =
-            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        let head: Head = serde_json::from_str(&without_infinities(json))
+            .map_err(|error| Error::config(source_name, error.to_string()))?;
         let is_known = |name: &&String| {
             EncoderArchitecture::from_hugging_face(name).is_some()
                 || Architecture::from_hugging_face(name).is_ok()
@@ -120,8 +129,8 @@ impl Config {
         json: &str,
         architecture: String,
     ) -> Result<Config, Error> {
-        let json =
-            serde_json::from_str(json).map_err(|error| Error::config(source_name, error.to_string()))?;
+        let json = serde_json::from_str(&without_infinities(json))
+            .map_err(|error| Error::config(source_name, error.to_string()))?;
         let (keys, of_text) = ConfigKeys::of_text_half(json);
         if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {
             let mut keys = keys;
@@ -191,8 +200,20 @@ impl Config {
             experts: file.experts.read(file.intermediate_size).map_err(error)?,
             gate_limit: file.swiglu_limit,
             delta: file.delta.read(),
+            short_convolution: file.short_convolution,
+            state_space: file
+                .state_space
+                .as_ref()
+                .map(|space| space.read(file.hidden_size))
+                .transpose()
+                .map_err(error)?,
+            layer_multipliers: file.multipliers.read(),
+            lone_blocks: file.multipliers.lone_blocks().map_err(error)?,
             recurrent_layers: file.recurrent_layers(),
-            sparse_layers: file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
+            sparse_layers: match &file.sparse_layers {
+                Some(layers) => Some(layers.clone()),
+                None => file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
+            },
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.norm_eps,
             activation: activation.transpose().map_err(error)?,
@@ -287,6 +308,9 @@ impl File {
     }
 
     fn recurrent_layers(&self) -> Option<Vec<bool>> {
+        if self.recurrent_layers.is_some() {
+            return self.recurrent_layers.clone();
+        }
         let kinds = self.layer_types.as_ref()?.iter();
         let recurrent: Vec<bool> = kinds.map(|kind| self.is_recurrent(kind)).collect();
         recurrent.contains(&true).then_some(recurrent)
@@ -392,6 +416,8 @@ pub(super) mod tests {
             ("use_parallel_residual", r#""use_parallel_residual": true"#),
             ("clip_qkv", r#""clip_qkv": 8.0"#),
             ("rope_local_base_freq", r#""rope_local_base_freq": 10000.0"#),
+            ("key_multiplier", r#""key_multiplier": 0.5"#),
+            ("ssm_multipliers", r#""ssm_multipliers": [1.0, 1.0, 1.0, 2.0, 1.0]"#),
             ("swiglu_limit", r#""swiglu_limit": 7.0"#),
         ] {
             let config = of_family("LlamaForCausalLM", &format!(", {extra}"));

@@ -1,0 +1,113 @@
+//! LFM2: Llama with a norm on each query and key, and in most layers a short convolution in place of attention.
+
+use graph::ops::RopeStyle;
+use serde_json::json;
+
+use super::Architecture;
+use super::llama::{LLAMA, NAMES, llama};
+use crate::config::ConfigKeys;
+use crate::layout::Layout;
+use crate::names::NameTable;
+use crate::{Config, Decoder, Error, Mixer, Norm, QkNorm, Rope, ShortConvolution, WeightTypes};
+
+/// LFM2 and LFM2.5, dense.
+pub(crate) const LFM2: Architecture = Architecture {
+    hugging_face: "Lfm2ForCausalLM",
+    examples: &["LiquidAI/LFM2-1.2B", "LiquidAI/LFM2.5-1.2B-Instruct"],
+    gguf: "lfm2",
+    model_type: "lfm2",
+    keys: &[
+        "block_auto_adjust_ff_dim",
+        "block_ff_dim",
+        "block_ffn_dim_multiplier",
+        "block_multiple_of",
+        "conv_L_cache",
+        "full_attn_idxs",
+        "layer_types",
+        "norm_eps",
+        "num_key_value_heads",
+        "tie_embedding",
+    ],
+    complete,
+    names: &[LFM2_NAMES, NAMES],
+    gguf_names: |_| GGUF_NAMES,
+    layout: convolutions,
+    gguf_layout: convolutions,
+    gguf_rope: RopeStyle::HalfSplit,
+    decoder: lfm2,
+    ..LLAMA
+};
+
+/// The last norm has the name of another norm, on embeddings.
+const GGUF_NAMES: NameTable = &[("token_embd_norm", "output_norm")];
+
+const LFM2_NAMES: NameTable = &[
+    ("embedding_norm", "output_norm"),
+    ("layers.#.operator_norm", "blk.#.attn_norm"),
+    ("layers.#.self_attn.out_proj", "blk.#.attn_output"),
+    ("layers.#.self_attn.q_layernorm", "blk.#.attn_q_norm"),
+    ("layers.#.self_attn.k_layernorm", "blk.#.attn_k_norm"),
+    ("layers.#.conv.in_proj", "blk.#.shortconv.in_proj"),
+    ("layers.#.conv.conv", "blk.#.shortconv.conv"),
+    ("layers.#.conv.out_proj", "blk.#.shortconv.out_proj"),
+];
+
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.rename("block_ff_dim", "intermediate_size");
+    keys.add(json!({
+        "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256,
+        "intermediate_size": 12288,
+    }));
+    if keys.is(true, "block_auto_adjust_ff_dim") {
+        let width =
+            adjusted_width(keys).ok_or("the width of the feed-forward block is not a whole number")?;
+        keys.set("intermediate_size", width);
+    }
+    kinds_of_layers(keys)
+}
+
+/// The width of the block that has as many weights as a plain one four times as wide as the model.
+fn adjusted_width(keys: &ConfigKeys) -> Option<usize> {
+    let width = keys.count("intermediate_size")? as f64 * 2.0 / 3.0;
+    let Some(factor) = keys.number("block_ffn_dim_multiplier") else { return Some(width as usize) };
+    let step = keys.count("block_multiple_of").filter(|&step| step > 0)?;
+    ((factor * width.floor()) as usize).checked_next_multiple_of(step)
+}
+
+/// What the keys of dense and sparse models have in common.
+pub(super) fn kinds_of_layers(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "norm_eps": 1e-5, "num_key_value_heads": 8, "conv_L_cache": 3, "max_position_embeddings": 128_000,
+        "rope_theta": 1e6, "tie_word_embeddings": true,
+    }));
+    keys.rename("tie_embedding", "tie_word_embeddings");
+    keys.rename("conv_L_cache", "short_convolution");
+    if keys.has("layer_types") {
+        return keys.split_layer_kinds("layer_types", &["conv"]);
+    }
+    keys.list_layers("recurrent_layers", |keys, layer| {
+        keys.list("full_attn_idxs").is_some_and(|list| !list.contains(&layer.into()))
+    });
+    Ok(())
+}
+
+/// Filters are matrices, or have an axis of size 1 between their own.
+pub(super) fn convolutions(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
+    (0..config.layers).for_each(|layer| layout.flatten(&format!("blk.{layer}.shortconv.conv.weight")));
+    Ok(())
+}
+
+pub(super) fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, ropes, weights);
+    let norm = Norm::Rms { eps: config.norm_eps };
+    decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));
+    if let Some(width) = config.short_convolution {
+        for (index, layer) in
+            decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.is_recurrent(index))
+        {
+            let bias = weights.dtype(&format!("blk.{index}.shortconv.conv.bias")).is_some();
+            layer.mixer = Mixer::ShortConvolution(ShortConvolution { width, bias });
+        }
+    }
+    decoder
+}

@@ -1,0 +1,115 @@
+//! Mamba: layers of a state space alone, each of whose channels decays on its own.
+
+use serde_json::json;
+
+use super::Architecture;
+use super::llama::{LLAMA, llama};
+use super::mamba2;
+use crate::config::{ConfigKeys, GgufKeys};
+use crate::names::NameTable;
+use crate::{Channel, ChannelStateSpace, Config, Decoder, Error, Mixer, Rope, WeightTypes};
+
+/// Mamba.
+pub(crate) const MAMBA: Architecture = Architecture {
+    hugging_face: "MambaForCausalLM",
+    examples: &["state-spaces/mamba-2.8b-hf", "state-spaces/mamba-130m-hf"],
+    gguf: "mamba",
+    model_type: "mamba",
+    keys: &["conv_kernel", "expand", "layer_norm_epsilon", "state_size", "time_step_rank"],
+    complete,
+    gguf_quirks: no_positions,
+    names: &[MAMBA_NAMES],
+    gguf_names: |_| mamba2::GGUF_NAMES,
+    layout: mamba2::layout,
+    gguf_layout: mamba2::vectors,
+    decoder: mamba,
+    ..LLAMA
+};
+
+/// The names of layers of a block, and of blocks of state spaces.
+pub(super) const MAMBA_NAMES: NameTable = &[
+    ("embeddings", "token_embd"),
+    ("norm_f", "output_norm"),
+    ("lm_head", "output"),
+    ("layers.#.norm", "blk.#.attn_norm"),
+    ("layers.#.mixer.in_proj", "blk.#.ssm_in"),
+    ("layers.#.mixer.conv1d", "blk.#.ssm_conv1d"),
+    ("layers.#.mixer.x_proj", "blk.#.ssm_x"),
+    ("layers.#.mixer.dt_proj", "blk.#.ssm_dt"),
+    ("layers.#.mixer.A_log", "blk.#.ssm_a"),
+    ("layers.#.mixer.D", "blk.#.ssm_d"),
+    ("layers.#.mixer.out_proj", "blk.#.ssm_out"),
+    ("layers.#.mamba.in_proj", "blk.#.ssm_in"),
+    ("layers.#.mamba.conv1d", "blk.#.ssm_conv1d"),
+    ("layers.#.mamba.x_proj", "blk.#.ssm_x"),
+    ("layers.#.mamba.dt_proj", "blk.#.ssm_dt"),
+    ("layers.#.mamba.A_log", "blk.#.ssm_a"),
+    ("layers.#.mamba.D", "blk.#.ssm_d"),
+    ("layers.#.mamba.out_proj", "blk.#.ssm_out"),
+];
+
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "state_size": 16, "tie_word_embeddings": true }));
+    keys.gather_state_space(&[
+        ("expand", "expand"),
+        ("state_size", "state_dim"),
+        ("conv_kernel", "conv_width"),
+        ("time_step_rank", "step_rank"),
+    ]);
+    without_attention(keys)
+}
+
+/// The keys of models without attention and feed-forward blocks, which no other code asks for.
+pub(super) fn without_attention(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "layer_norm_epsilon": 1e-5 }));
+    keys.rename("layer_norm_epsilon", "norm_eps");
+    keys.set("num_attention_heads", 1);
+    keys.set("intermediate_size", 0);
+    // Sequences may be of any length.
+    keys.add(json!({ "max_position_embeddings": 1 << 20 }));
+    without_positions(keys);
+    Ok(())
+}
+
+/// The keys of models whose attention has no positions.
+pub(super) fn without_positions(keys: &mut ConfigKeys) {
+    for key in ["rope_parameters", "rope_scaling"] {
+        keys.remove(key);
+    }
+    keys.set("partial_rotary_factor", 0.0);
+}
+
+/// Files do not say that nothing is rotated.
+pub(super) fn no_positions(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+    config.rope.dims = 0;
+    Ok(())
+}
+
+/// The state space of a layer.
+pub(super) fn state_space(
+    config: &Config,
+    layer: usize,
+    weights: &dyn WeightTypes,
+) -> Option<ChannelStateSpace> {
+    let own = config.state_space?;
+    let has = |name: &str| weights.dtype(&format!("blk.{layer}.{name}")).is_some();
+    Some(ChannelStateSpace {
+        channels: own.channels,
+        state_dim: own.state_dim,
+        step_rank: own.step_rank,
+        conv_width: own.conv_width,
+        conv_bias: has("ssm_conv1d.bias"),
+        bias: has("ssm_in.bias"),
+        norm_eps: has("ssm_dt_norm.weight").then_some(config.norm_eps),
+    })
+}
+
+fn mamba(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+    let mut decoder = llama(config, ropes, weights);
+    for (index, layer) in decoder.layers.iter_mut().enumerate() {
+        if let Some(space) = state_space(config, index, weights) {
+            (layer.mixer, layer.channel) = (Mixer::ChannelStateSpace(space), Channel::None);
+        }
+    }
+    decoder
+}
