@@ -512,6 +512,7 @@ ENCODER_SIZES = {
     "max_position_embeddings": 152,
 }
 DISTILBERT = {"hidden_dim": 40, "sinusoidal_pos_embds": False}
+MODERNBERT = {"num_hidden_layers": 4, "local_attention": 16, "pad_token_id": 0, "cls_token_id": 0, "sep_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
 ENCODERS = {
     "bert": ("BertModel", {}),
     "bert_masked": ("BertForMaskedLM", {"hidden_act": "gelu_new", "layer_norm_eps": 0.1}),
@@ -527,6 +528,22 @@ ENCODERS = {
     "distilbert_classifier": ("DistilBertForSequenceClassification", {**DISTILBERT, "num_labels": 2}),
     "mpnet_classifier": ("MPNetForSequenceClassification", {"num_labels": 1}),
     "roberta_classifier": ("RobertaForSequenceClassification", {"pad_token_id": 1, "type_vocab_size": 1, "num_labels": 1}),
+    # Windows shorter than the text; odd sizes of heads.
+    "modernbert": ("ModernBertModel", {**MODERNBERT, "norm_bias": True, "attention_bias": True, "mlp_bias": True}),
+    "modernbert_masked": ("ModernBertForMaskedLM", MODERNBERT),
+    "modernbert_classifier": ("ModernBertForSequenceClassification", {
+        **MODERNBERT, "classifier_pooling": "mean", "num_labels": 1,
+    }),
+    "modernbert_classifier_first": ("ModernBertForSequenceClassification", {
+        **MODERNBERT, "classifier_pooling": "cls", "classifier_bias": True, "num_labels": 3,
+    }),
+    "nomic_bert": ("NomicBertModel", {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}),
+    "gte": ("GteModel", {"type_vocab_size": 0, "rope_parameters": {"rope_type": "default", "rope_theta": 160000.0}}),
+    "nomic_bert_masked": ("NomicBertForMaskedLM", {"type_vocab_size": 1}),
+    "gte_masked": ("GteForMaskedLM", {"type_vocab_size": 1}),
+    "gte_classifier": ("GteForSequenceClassification", {
+        "num_labels": 1, "type_vocab_size": 2, "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+    }),
     "xlm_roberta_classifier": ("XLMRobertaForSequenceClassification", {"pad_token_id": 1, "num_labels": 2}),
 }
 # Those that are written as GGUF too, which is so of one model of each kind of positions, and one with a head.

@@ -4,18 +4,22 @@ use graph::ops::{Broadcast, Constant, Embedding, RaggedPositions, Transpose};
 use graph::{Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, ClassificationHead, Context, Norm, Plain, SelfAttention, Texts};
-use crate::{Error, WeightTypes};
+use crate::layers::{self, ClassificationHead, Context, Gated, Norm, Plain, SelfAttention, Texts};
+use crate::{Error, Rope, WeightTypes};
 
-/// A transformer encoder with learned positions and a norm behind each block: texts become hidden states.
+/// A transformer encoder: texts become hidden states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoder {
     /// Rows of the embedding.
     pub vocab: usize,
     /// The width of the hidden states.
     pub hidden: usize,
-    /// The learned positions.
-    pub positions: Positions,
+    /// Tokens of the longest text.
+    pub context_length: usize,
+    /// The learned positions, if there are any.
+    pub positions: Option<Positions>,
+    /// The rotary embeddings that layers choose from.
+    pub ropes: Vec<Rope>,
     /// Rows of the token-type table; `None` if there is none. Hidden states use the first row.
     pub token_types: Option<usize>,
     /// What scores have added to them by relative position, in all layers alike.
@@ -24,9 +28,14 @@ pub struct Encoder {
     pub norm: Norm,
     /// The layers, first to last.
     pub layers: Vec<EncoderLayer>,
+    /// The norm of the hidden states after the last layer, if layers have theirs in front of blocks.
+    pub final_norm: Option<Norm>,
     /// The head that scores texts, if the model has one.
     pub head: Option<ClassificationHead>,
 }
+
+/// What keeps a key out: far below any score, and finite, so that no difference of two is NaN.
+const BEYOND: f32 = -1e30;
 
 /// The output of an encoder's graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,21 +65,58 @@ pub struct RelativeBias {
     pub max_distance: usize,
 }
 
-/// One layer: attention, then a feed-forward block, each added to what it read and normalized.
+/// One layer: attention, then a feed-forward block, each added to what it read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EncoderLayer {
     /// Attention.
     pub attention: SelfAttention,
     /// The feed-forward block.
-    pub feed_forward: Plain,
-    /// The norm behind both.
+    pub feed_forward: FeedForward,
+    /// The norm of both.
     pub norm: Norm,
+    /// Where the norms are.
+    pub norms: EncoderNorms,
+}
+
+/// The feed-forward block of an encoder's layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FeedForward {
+    /// Two projections.
+    Plain(Plain),
+    /// Three projections.
+    Gated {
+        /// The block.
+        block: Gated,
+        /// Whether the last projection alone has a bias.
+        down_bias: bool,
+    },
+}
+
+impl FeedForward {
+    /// The inner width.
+    pub fn width(&self) -> usize {
+        match self {
+            FeedForward::Plain(plain) => plain.width,
+            FeedForward::Gated { block, .. } => block.width,
+        }
+    }
+}
+
+/// Where the two blocks of an encoder's layer have their norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncoderNorms {
+    /// On the sum of what a block reads and makes.
+    After,
+    /// On what each block reads.
+    Before,
+    /// On what the feed-forward block reads; attention reads what was normalized before.
+    BeforeFeedForward,
 }
 
 impl Encoder {
     /// Tokens of the longest text that there are positions for.
     pub fn context_length(&self) -> usize {
-        self.positions.rows - self.positions.first
+        self.context_length
     }
 
     /// The graph of a ragged batch of texts: `tokens: u32[tokens]`, those of all texts end to end, and
@@ -95,15 +141,20 @@ impl Encoder {
         let row_offsets = graph.input("row_offsets", offsets);
         let token_types = (output == EncoderOutput::Logits && self.reads_token_types())
             .then(|| graph.input("token_types", Type::new(DType::U32, ["tokens"])));
-        let shared = Texts { row_offsets, bias: None };
+        let shared = Texts { row_offsets, bias: None, ropes: Vec::new(), windows: Vec::new() };
         let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
         context.shared.bias = self
             .relative_bias
             .map(|bias| bias.build(&mut context, self.layers[0].attention.heads))
             .transpose()?;
-        let mut x = self.embed(&mut context, tokens, token_types, batch)?;
+        self.rotate(&mut context, tokens, &batch)?;
+        self.windows(&mut context)?;
+        let mut x = self.embed(&mut context, tokens, token_types, &batch)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.build(&mut context, index, x)?;
+        }
+        if let Some(norm) = self.final_norm {
+            x = norm.build(&mut context, "output_norm", self.hidden, x)?;
         }
         if output == EncoderOutput::Logits {
             x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
@@ -119,12 +170,61 @@ impl Encoder {
 
     /// The number of weights.
     pub fn parameters(&self) -> usize {
-        let rows = self.vocab + self.positions.rows + self.token_types.unwrap_or(0);
+        let positions = self.positions.map_or(0, |positions| positions.rows);
+        let rows = self.vocab + positions + self.token_types.unwrap_or(0);
         let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = self.layers[0].attention.heads;
         let bias = self.relative_bias.map_or(0, |bias| bias.buckets * heads);
         let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
-        rows * self.hidden + self.norm.parameters(self.hidden) + layers + bias + head
+        let norms = self.norm.parameters(self.hidden)
+            + self.final_norm.map_or(0, |norm| norm.parameters(self.hidden));
+        rows * self.hidden + norms + layers + bias + head
+    }
+
+    /// The position of each token, if a text's first one has a certain one: u32[tokens]
+    fn positions(
+        context: &mut Context<'_, Texts>,
+        tokens: Value,
+        batch: &Dim,
+        first: usize,
+    ) -> Result<Value, Error> {
+        let first = context.graph.push_one(Constant::new(Tensor::scalar(first as u32)).into(), &[])?;
+        let firsts = context.graph.push_one(Broadcast { shape: vec![batch.clone()] }.into(), &[first])?;
+        let operands = [tokens, context.shared.row_offsets, firsts];
+        Ok(context.graph.push_one(RaggedPositions.into(), &operands)?)
+    }
+
+    /// Makes the tables of rotary embeddings.
+    fn rotate(&self, context: &mut Context<'_, Texts>, tokens: Value, batch: &Dim) -> Result<(), Error> {
+        if self.ropes.is_empty() {
+            return Ok(());
+        }
+        let positions = Encoder::positions(context, tokens, batch, 0)?;
+        for rope in &self.ropes {
+            let table = rope.table(context.graph, positions)?;
+            context.shared.ropes.push((rope.style, table));
+        }
+        Ok(())
+    }
+
+    /// Makes what keeps keys beyond a window out, for the windows of all layers.
+    fn windows(&self, context: &mut Context<'_, Texts>) -> Result<(), Error> {
+        for attention in self.layers.iter().map(|layer| layer.attention) {
+            let Some(window) = attention.window else { continue };
+            if context.shared.windows.iter().any(|(known, _)| *known == window) {
+                continue;
+            }
+            // Keys further than the window share the ends: a bias that leaves them no weight at all.
+            let row = |_: usize| {
+                let inside = std::iter::repeat_n(0.0f32, 2 * window + 1);
+                std::iter::once(BEYOND).chain(inside).chain([BEYOND])
+            };
+            let bias: Vec<f32> = (0..attention.heads).flat_map(row).collect();
+            let bias = Tensor::from_slice([attention.heads, 2 * window + 3], &bias);
+            let bias = context.graph.push_one(Constant::new(bias).into(), &[])?;
+            context.shared.windows.push((window, bias));
+        }
+        Ok(())
     }
 
     /// The normalized sum of the embeddings of token, type and position: f32[tokens, hidden]. Without `token_types`, all
@@ -134,7 +234,7 @@ impl Encoder {
         context: &mut Context<'_, Texts>,
         tokens: Value,
         token_types: Option<Value>,
-        batch: Dim,
+        batch: &Dim,
     ) -> Result<Value, Error> {
         let words = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
         let mut x = context.graph.push_one(Embedding.into(), &[words, tokens])?;
@@ -147,14 +247,12 @@ impl Encoder {
             let types = context.graph.push_one(Embedding.into(), &[types, ids])?;
             x = layers::add(context, x, types)?;
         }
-        let table = context.weight("position_embd.weight", [self.positions.rows, self.hidden])?;
-        let first = Tensor::scalar(self.positions.first as u32);
-        let first = context.graph.push_one(Constant::new(first).into(), &[])?;
-        let firsts = context.graph.push_one(Broadcast { shape: vec![batch] }.into(), &[first])?;
-        let operands = [tokens, context.shared.row_offsets, firsts];
-        let positions = context.graph.push_one(RaggedPositions.into(), &operands)?;
-        let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
-        x = layers::add(context, x, positions)?;
+        if let Some(Positions { rows, first }) = self.positions {
+            let table = context.weight("position_embd.weight", [rows, self.hidden])?;
+            let positions = Encoder::positions(context, tokens, batch, first)?;
+            let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
+            x = layers::add(context, x, positions)?;
+        }
         self.norm.build(context, "token_embd_norm", self.hidden, x)
     }
 }
@@ -192,18 +290,52 @@ impl RelativeBias {
 impl EncoderLayer {
     fn build(&self, context: &mut Context<'_, Texts>, index: usize, x: Value) -> Result<Value, Error> {
         let prefix = format!("blk.{index}");
-        let attended = self.attention.build(context, &prefix, x)?;
-        let x = layers::add(context, x, attended)?;
         let hidden = context.hidden;
-        let x = self.norm.build(context, &format!("{prefix}.attn_output_norm"), hidden, x)?;
-        let fed = self.feed_forward.build(context, &prefix, x)?;
+        let normalize = |context: &mut Context<'_, Texts>, name: &str, on: bool, x: Value| match on {
+            true => self.norm.build(context, &format!("{prefix}.{name}"), hidden, x),
+            false => Ok(x),
+        };
+        let after = self.norms == EncoderNorms::After;
+        let read = normalize(context, "attn_norm", self.norms == EncoderNorms::Before, x)?;
+        let attended = self.attention.build(context, &prefix, read)?;
+        let x = layers::add(context, x, attended)?;
+        let x = normalize(context, "attn_output_norm", after, x)?;
+        let read = normalize(context, "ffn_norm", !after, x)?;
+        let fed = self.feed_forward.build(context, &prefix, read)?;
         let x = layers::add(context, x, fed)?;
-        self.norm.build(context, &format!("{prefix}.layer_output_norm"), hidden, x)
+        normalize(context, "layer_output_norm", after, x)
     }
 
     fn parameters(&self, hidden: usize) -> usize {
+        let norms = if self.norms == EncoderNorms::BeforeFeedForward { 1 } else { 2 };
         self.attention.parameters(hidden)
             + self.feed_forward.parameters(hidden)
-            + 2 * self.norm.parameters(hidden)
+            + norms * self.norm.parameters(hidden)
+    }
+}
+
+impl FeedForward {
+    fn build(&self, context: &mut Context<'_, Texts>, prefix: &str, x: Value) -> Result<Value, Error> {
+        match self {
+            FeedForward::Plain(plain) => plain.build(context, prefix, x),
+            FeedForward::Gated { block, down_bias } => {
+                let y = block.build(context, prefix, "", x)?;
+                if !down_bias {
+                    return Ok(y);
+                }
+                let hidden = context.hidden;
+                let bias = context.vector(&format!("{prefix}.ffn_down.bias"), hidden)?;
+                layers::add(context, y, bias)
+            }
+        }
+    }
+
+    fn parameters(&self, hidden: usize) -> usize {
+        match self {
+            FeedForward::Plain(plain) => plain.parameters(hidden),
+            FeedForward::Gated { block, down_bias } => {
+                block.parameters(hidden) + if *down_bias { hidden } else { 0 }
+            }
+        }
     }
 }

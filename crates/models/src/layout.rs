@@ -285,6 +285,19 @@ impl<'a> Layout<'a> {
         })))
     }
 
+    /// Names the two matrices of gated blocks that lie one on the other, the gate second.
+    ///
+    /// # Errors
+    /// If they have other rows than the configuration says.
+    pub(crate) fn split_gates_behind(&mut self, config: &Config) -> Result<(), Error> {
+        for layer in 0..config.layers {
+            let name = |stem: &str| format!("blk.{layer}.{stem}.weight");
+            let parts = [name("ffn_up"), name("ffn_gate")].map(|name| (name, config.feed_forward));
+            self.take_apart(&name("ffn_up_gate"), 0, one_after_the_other(parts))?;
+        }
+        Ok(())
+    }
+
     fn rows(&self, name: &str) -> Option<usize> {
         describe(self.weights, self.names.get(name)?)?.1.first().copied()
     }

@@ -31,7 +31,7 @@ pub use config::{
     StreamConfig,
 };
 pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
-pub use encoder::{Encoder, EncoderLayer, EncoderOutput, Positions, RelativeBias};
+pub use encoder::{Encoder, EncoderLayer, EncoderNorms, EncoderOutput, FeedForward, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{

@@ -35,10 +35,12 @@ const WRAPPERS: &[&str] = &[
     "distilbert.",
     "mpnet.",
     "roberta.",
+    "gte.",
+    "new.",
 ];
 
 /// Heads, which stand outside of wrappers.
-const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier"];
+const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier", "head"];
 
 /// What a layer's tensors are called: a weight and a bias, or what quantization makes of a weight.
 const LEAVES: &[&str] = &[

@@ -179,7 +179,7 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
         ("parameters", grouped(encoder.parameters())),
         ("layers", encoder.layers.len().to_string()),
         ("hidden size", encoder.hidden.to_string()),
-        ("feed forward", layer.feed_forward.width.to_string()),
+        ("feed forward", layer.feed_forward.width().to_string()),
         ("heads", format!("{}, {} dims each", layer.attention.heads, layer.attention.head_dim)),
         ("vocabulary", encoder.vocab.to_string()),
         ("context", format!("{} tokens", encoder.context_length())),

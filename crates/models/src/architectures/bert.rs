@@ -3,7 +3,7 @@
 use graph::ops::Unary;
 
 use super::EncoderArchitecture;
-use crate::encoder::{Encoder, EncoderLayer, Positions};
+use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward, Positions};
 use crate::names::NameTable;
 use crate::{Activation, Config, EncoderConfig, Error, Norm, Plain, SelfAttention, WeightTypes};
 
@@ -65,22 +65,33 @@ pub(super) fn with_positions_from(
     let norm = Norm::layer(encoder.norm_eps);
     let (heads, head_dim) = (config.heads, config.head_dim);
     let layer = EncoderLayer {
-        attention: SelfAttention { heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt() },
-        feed_forward: Plain {
+        attention: SelfAttention {
+            heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            bias: true,
+            rope: None,
+            window: None,
+        },
+        feed_forward: FeedForward::Plain(Plain {
             width: config.feed_forward,
             activation: config.activation.unwrap_or(Activation::Unary(Unary::Gelu)),
             bias: true,
-        },
+        }),
         norm,
+        norms: EncoderNorms::After,
     };
     Ok(Encoder {
         vocab: config.vocab,
         hidden: config.hidden,
-        positions: Positions { rows, first },
+        context_length: rows - first,
+        positions: Some(Positions { rows, first }),
+        ropes: Vec::new(),
         token_types: weights.dtype("token_types.weight").map(|_| encoder.token_types),
         relative_bias: None,
         norm,
         layers: vec![layer; config.layers],
+        final_norm: None,
         head: None,
     })
 }

@@ -33,9 +33,11 @@ mod mamba2;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
+mod modernbert;
 mod mpnet;
 mod nemotron;
 mod nemotron_h;
+mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmoe;
@@ -219,6 +221,16 @@ pub const ENCODERS: &[EncoderArchitecture] = &[
     roberta::XLM_ROBERTA,
     roberta::XLM_ROBERTA_MASKED,
     roberta::XLM_ROBERTA_CLASSIFIER,
+    modernbert::MODERNBERT,
+    modernbert::MODERNBERT_MASKED,
+    modernbert::MODERNBERT_CLASSIFIER,
+    nomic_bert::NOMIC_BERT,
+    nomic_bert::NOMIC_BERT_MASKED,
+    nomic_bert::GTE,
+    nomic_bert::GTE_MASKED,
+    nomic_bert::GTE_CLASSIFIER,
+    nomic_bert::NEW,
+    nomic_bert::NEW_CLASSIFIER,
 ];
 
 impl EncoderArchitecture {
@@ -240,8 +252,16 @@ impl EncoderArchitecture {
             None if is_stored("cls.output.weight") => Some(is_stored("cls.weight").then_some(Unary::Tanh)),
             None => None,
         };
-        let head = activation.map(|activation| ClassificationHead { labels: own.labels.clone(), activation });
-        Ok(Encoder { head, ..(self.encoder)(config, own, weights)? })
+        let encoder = (self.encoder)(config, own, weights)?;
+        let is_modern = is_stored("cls.norm.weight") || encoder.final_norm.is_some();
+        let head = activation.map(|activation| ClassificationHead {
+            labels: own.labels.clone(),
+            activation,
+            bias: !is_modern || is_stored("cls.bias"),
+            norm: encoder.final_norm.filter(|_| is_modern),
+            mean: own.mean_of_tokens,
+        });
+        Ok(Encoder { head, ..encoder })
     }
 
     /// The encoder with a GGUF name.

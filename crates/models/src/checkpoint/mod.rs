@@ -466,7 +466,10 @@ fn encoder(
     let types = Names { reader, names, dtype: None };
     let config = description.config(types.describe("token_embd.weight"))?;
     let own = description.encoder_config()?;
-    Layout::new(reader.weights, names).split_stacked_attention(&config)?;
+    let mut layout = Layout::new(reader.weights, names);
+    layout.split_stacked_attention(&config)?;
+    layout.split_stacked_gates(&config)?;
+    layout.split_gates_behind(&config)?;
     let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
     Ok((config, Network::Encoder(encoder), false))
 }

@@ -39,9 +39,9 @@ const OF_KEYS: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 /// What names of heads that predict tokens further ahead begin with.
 const PREDICTING: &[&str] = &["mtp.", "model.mtp."];
 /// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
-const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_"];
+const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_", "head.", "decoder."];
 /// Wrappers of encoders.
-const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet."];
+const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet.", "gte.", "new."];
 
 /// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
 /// nothing here; sorted.

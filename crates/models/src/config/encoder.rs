@@ -21,6 +21,10 @@ pub struct EncoderConfig {
     pub buckets: usize,
     /// The names of the labels that a classification head scores.
     pub labels: Vec<String>,
+    /// Whether this head reads the mean of all tokens, and not the first.
+    pub mean_of_tokens: bool,
+    /// Every how many layers one has no window, in files that do not list the layers.
+    pub global_every: Option<usize>,
 }
 
 /// More labels than this are no model but a damaged or hostile file.
@@ -29,18 +33,24 @@ const MAX_LABELS: usize = 1 << 16;
 /// The keys we read. Absent ones have the defaults that `transformers` gives a BERT.
 #[derive(Deserialize)]
 struct File {
-    #[serde(default = "default_eps")]
+    #[serde(default = "default_eps", alias = "layer_norm_epsilon")]
     layer_norm_eps: f32,
     #[serde(default = "default_token_types")]
     type_vocab_size: usize,
     pad_token_id: Option<usize>,
     #[serde(default = "default_buckets")]
     relative_attention_num_buckets: usize,
+    architectures: Option<Vec<String>>,
     position_embedding_type: Option<String>,
     #[serde(default)]
     is_decoder: bool,
     id2label: Option<BTreeMap<usize, Value>>,
     num_labels: Option<usize>,
+    classifier_pooling: Option<String>,
+    classifier_activation: Option<String>,
+    global_attn_every_n_layers: Option<usize>,
+    rotary_emb_interleaved: Option<bool>,
+    prenorm: Option<bool>,
 }
 
 fn default_eps() -> f32 {
@@ -68,9 +78,26 @@ impl EncoderConfig {
                 "`is_decoder` is true: encoders that attend to earlier tokens alone are not supported".into(),
             ));
         }
-        if let Some(kind) = file.position_embedding_type.filter(|kind| kind != "absolute") {
-            return Err(error(format!("positions of the kind `{kind}` are not supported; known: absolute")));
+        // The first files of GTE say so of all its models.
+        let is_rotated = file.architectures.iter().flatten().any(|name| name.starts_with("New"));
+        let usual = if is_rotated { "rope" } else { "absolute" };
+        if let Some(kind) = file.position_embedding_type.filter(|kind| kind != usual) {
+            return Err(error(format!("positions of the kind `{kind}` are not supported; known: {usual}")));
         }
+        if file.rotary_emb_interleaved == Some(true) || file.prenorm == Some(true) {
+            let message = "`rotary_emb_interleaved` and `prenorm` are supported as false alone";
+            return Err(error(message.into()));
+        }
+        if let Some(other) = file.classifier_activation.filter(|activation| activation != "gelu") {
+            return Err(error(format!("`classifier_activation` is {other}, supported is gelu")));
+        }
+        let mean_of_tokens = match file.classifier_pooling.as_deref() {
+            None | Some("cls") => false,
+            Some("mean") => true,
+            Some(other) => {
+                return Err(error(format!("`classifier_pooling` is {other}, supported are cls and mean")));
+            }
+        };
         let labels = labels(file.id2label.unwrap_or_default(), file.num_labels).map_err(error)?;
         let config = EncoderConfig {
             labels,
@@ -78,6 +105,8 @@ impl EncoderConfig {
             token_types: file.type_vocab_size,
             padding: file.pad_token_id,
             buckets: file.relative_attention_num_buckets,
+            mean_of_tokens,
+            global_every: file.global_attn_every_n_layers,
         };
         config.checked().map_err(error)
     }
@@ -105,6 +134,8 @@ impl EncoderConfig {
             // Tables of positions start with the first that is used.
             padding: None,
             buckets: default_buckets(),
+            mean_of_tokens: false,
+            global_every: None,
         };
         config.checked().map_err(error)
     }

@@ -381,6 +381,10 @@ fn encoder_keys(
         );
         return Err(refusal(checkpoint, message));
     }
+    if !encoder.ropes.is_empty() {
+        let message = format!("{} rotates queries and keys: take its own files", config.architecture);
+        return Err(refusal(checkpoint, message));
+    }
     // Nothing is rotated, and positions start with the first that is used.
     let rope = RopeConfig { dims: 0, ..config.rope.clone() };
     let config = Config { rope, context_length: encoder.context_length(), ..config.clone() };
@@ -396,7 +400,7 @@ fn encoder_keys(
     let read = Config::from_gguf(&metadata, config.vocab)?;
     let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");
     let found = architecture.build(&read, &EncoderConfig::from_gguf(&metadata)?, checkpoint)?;
-    let positions = Positions { rows: encoder.context_length(), first: 0 };
+    let positions = encoder.positions.map(|_| Positions { rows: encoder.context_length(), first: 0 });
     if found != (Encoder { positions, ..encoder.clone() }) {
         let message =
             format!("something in this configuration of {} has no key in GGUF files", config.architecture);

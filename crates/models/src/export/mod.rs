@@ -184,9 +184,10 @@ fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor
                 if is_transposed && tensor.shape().rank() >= 2 { transposed(tensor) } else { tensor.clone() };
             if let Network::Encoder(encoder) = &checkpoint.network
                 && name == "position_embd.weight"
-                && encoder.positions.first > 0
+                && let Some(positions) = encoder.positions
+                && positions.first > 0
             {
-                let used = encoder.positions.first..encoder.positions.rows;
+                let used = positions.first..positions.rows;
                 rows = vec![used];
             }
             let tensor = ExportTensor::whole_float(name.clone(), tensor).made_of(vec![stored.clone()]);

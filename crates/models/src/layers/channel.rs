@@ -125,9 +125,9 @@ impl Channel {
 
 impl Gated {
     /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_gate{suffix}` and so on.
-    pub(super) fn build(
+    pub(crate) fn build<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         suffix: &str,
         x: Value,
@@ -183,7 +183,7 @@ impl GatedAndExperts {
 }
 
 /// What of gates is more than so many standard deviations above the mean of their token.
-fn cut_off(context: &mut Context<'_>, gate: Value, deviations: f32) -> Result<Value, Error> {
+fn cut_off<V>(context: &mut Context<'_, V>, gate: Value, deviations: f32) -> Result<Value, Error> {
     let mean_of = Reduce { kind: ReduceKind::Mean, axis: 1 };
     let mean = context.graph.push_one(mean_of.into(), &[gate])?;
     let off = context.graph.push_one(Binary::Sub.into(), &[gate, mean])?;

@@ -177,7 +177,7 @@ pub(crate) fn add<V>(context: &mut Context<'_, V>, x: Value, y: Value) -> Result
 }
 
 /// A value times a number.
-pub(crate) fn scale(context: &mut Context<'_>, x: Value, factor: f32) -> Result<Value, Error> {
+pub(crate) fn scale<V>(context: &mut Context<'_, V>, x: Value, factor: f32) -> Result<Value, Error> {
     if factor == 1.0 {
         return Ok(x);
     }

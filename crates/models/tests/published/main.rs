@@ -179,6 +179,7 @@ fn state_spaces_are_where_they_belong() {
             Mixer::ChannelStateSpace(_) => 'm',
             Mixer::SideBySide(..) => '+',
             Mixer::GatedDelta(_) => 'd',
+            Mixer::Latent(_) => 'l',
             Mixer::None => '-',
         };
         open(name).1.layers.iter().map(|layer| letter(&layer.mixer)).collect()

@@ -128,8 +128,13 @@ mod tests {
 
     #[test]
     fn files_name_the_activation_and_the_length() {
-        let head =
-            |labels: usize| ClassificationHead { labels: vec![String::new(); labels], activation: None };
+        let head = |labels: usize| ClassificationHead {
+            labels: vec![String::new(); labels],
+            activation: None,
+            bias: true,
+            norm: None,
+            mean: false,
+        };
         let silent = of(&[]).unwrap();
         assert_eq!(silent, ClassifierConfig::default());
         assert_eq!(silent.activation(&head(1)), ScoreActivation::Sigmoid);

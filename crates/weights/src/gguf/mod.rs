@@ -460,6 +460,29 @@ mod tests {
     use super::*;
     use crate::Weights;
 
+    /// The codes, names and sizes are of the package `gguf`.
+    #[test]
+    fn grids_have_the_codes_of_ggml() {
+        let types = [
+            (16, "iq2_xxs", 66),
+            (17, "iq2_xs", 74),
+            (18, "iq3_xxs", 98),
+            (19, "iq1_s", 50),
+            (21, "iq3_s", 110),
+            (22, "iq2_s", 82),
+            (23, "iq4_xs", 136),
+            (29, "iq1_m", 56),
+            (34, "tq1_0", 54),
+            (35, "tq2_0", 66),
+            (39, "mxfp4", 17),
+        ];
+        for (code, name, bytes) in types {
+            let found = dtype(code).unwrap();
+            assert_eq!((found.name(), found.block().bytes), (name, bytes));
+        }
+        assert_eq!((dtype(40), unread_type(40)), (None, "NVFP4"));
+    }
+
     #[test]
     fn a_real_model_opens() {
         let Some(path) = testdata::shared("stories260k/gguf/stories260K-Q4_0.gguf") else { return };

@@ -22,7 +22,15 @@ const COMMON: &[&str] = &[
     "vocab_size",
 ];
 /// The keys that encoders add, including those of [`crate::EncoderConfig`].
-const OF_ENCODERS: &[&str] = &["hidden_act"];
+const OF_ENCODERS: &[&str] = &[
+    "hidden_act",
+    "head_dim",
+    "layer_types",
+    "norm_eps",
+    "partial_rotary_factor",
+    "rope_local_base_freq",
+    "sliding_window",
+];
 /// Objects with keys of their own, perhaps one such object for each kind of layer.
 const ROPES: &[&str] = &["rope_parameters", "rope_scaling"];
 /// The keys in these objects that only some families read. All others say how frequencies are stretched.

@@ -1,0 +1,148 @@
+//! nomic-bert and GTE: BERTs with rotated queries and keys, and gated blocks.
+
+use graph::ops::{RopeStyle, Unary};
+
+use super::EncoderArchitecture;
+use super::bert;
+use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward};
+use crate::names::NameTable;
+use crate::{Activation, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAttention, WeightTypes};
+
+/// nomic-bert: no biases.
+pub(crate) const NOMIC_BERT: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "NomicBertModel",
+    examples: &["nomic-ai/nomic-embed-text-v1.5"],
+    gguf: "nomic_bert",
+    names: &[NAMES, bert::NAMES],
+    renames: &[
+        ("n_embd", "hidden_size"),
+        ("n_inner", "intermediate_size"),
+        ("n_layer", "num_hidden_layers"),
+        ("n_head", "num_attention_heads"),
+        ("n_positions", "max_position_embeddings"),
+        ("rotary_emb_base", "rope_theta"),
+        ("rotary_emb_fraction", "partial_rotary_factor"),
+    ],
+    head: None,
+    encoder: nomic_bert,
+};
+
+/// nomic-bert with a head that fills gaps.
+pub(crate) const NOMIC_BERT_MASKED: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "NomicBertForMaskedLM", examples: &[], ..NOMIC_BERT };
+
+/// GTE: biases but for two of the gated block's projections.
+pub(crate) const GTE: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "GteModel",
+    examples: &["alibaba-nlp-community/gte-multilingual-base"],
+    gguf: "gte",
+    renames: &[],
+    encoder: gte,
+    ..NOMIC_BERT
+};
+
+/// GTE with a head that fills gaps.
+pub(crate) const GTE_MASKED: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "GteForMaskedLM", examples: &[], ..GTE };
+
+/// GTE with a head that scores texts: a layer that was its pooler, and the scores.
+pub(crate) const GTE_CLASSIFIER: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "GteForSequenceClassification",
+    examples: &[],
+    names: &[&[("pooler.dense", "cls"), ("classifier", "cls.output")], NAMES, bert::NAMES],
+    head: Some(Unary::Tanh),
+    ..GTE
+};
+
+/// GTE as its first files call it.
+pub(crate) const NEW: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "NewModel", examples: &["Alibaba-NLP/gte-multilingual-base"], ..GTE };
+
+/// The same with a head that scores texts.
+pub(crate) const NEW_CLASSIFIER: EncoderArchitecture = EncoderArchitecture {
+    hugging_face: "NewForSequenceClassification",
+    examples: &["Alibaba-NLP/gte-multilingual-reranker-base"],
+    ..GTE_CLASSIFIER
+};
+
+const NAMES: NameTable = &[
+    ("layers.#.self_attn.q_proj", "blk.#.attn_q"),
+    ("layers.#.self_attn.k_proj", "blk.#.attn_k"),
+    ("layers.#.self_attn.v_proj", "blk.#.attn_v"),
+    ("layers.#.self_attn.o_proj", "blk.#.attn_output"),
+    ("layers.#.post_attention_layernorm", "blk.#.attn_output_norm"),
+    ("layers.#.mlp.gate_proj", "blk.#.ffn_gate"),
+    ("layers.#.mlp.up_proj", "blk.#.ffn_up"),
+    ("layers.#.mlp.down_proj", "blk.#.ffn_down"),
+    ("layers.#.post_mlp_layernorm", "blk.#.layer_output_norm"),
+    // As files of GTE have them.
+    ("encoder.layer.#.attention.qkv_proj", "blk.#.attn_qkv"),
+    ("encoder.layer.#.attention.o_proj", "blk.#.attn_output"),
+    ("encoder.layer.#.attn_ln", "blk.#.attn_output_norm"),
+    ("encoder.layer.#.mlp.up_gate_proj", "blk.#.ffn_up_gate"),
+    ("encoder.layer.#.mlp.down_proj", "blk.#.ffn_down"),
+    ("encoder.layer.#.mlp_ln", "blk.#.layer_output_norm"),
+    // As files of nomic-bert have them.
+    ("emb_ln", "token_embd_norm"),
+    ("encoder.layers.#.attn.Wqkv", "blk.#.attn_qkv"),
+    ("encoder.layers.#.attn.out_proj", "blk.#.attn_output"),
+    ("encoder.layers.#.norm1", "blk.#.attn_output_norm"),
+    ("encoder.layers.#.mlp.fc11", "blk.#.ffn_up"),
+    ("encoder.layers.#.mlp.fc12", "blk.#.ffn_gate"),
+    ("encoder.layers.#.mlp.fc2", "blk.#.ffn_down"),
+    ("encoder.layers.#.norm2", "blk.#.layer_output_norm"),
+];
+
+fn nomic_bert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
+    rotated(config, own, weights, Unary::Silu, false)
+}
+
+fn gte(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
+    rotated(config, own, weights, Unary::Gelu, true)
+}
+
+/// A BERT that turns queries and keys, with gated blocks.
+fn rotated(
+    config: &Config,
+    own: &EncoderConfig,
+    weights: &dyn WeightTypes,
+    activation: Unary,
+    bias: bool,
+) -> Result<Encoder, Error> {
+    let norm = Norm::layer(own.norm_eps);
+    let ropes = Rope::all(config, RopeStyle::HalfSplit)?;
+    let block = Gated {
+        width: config.feed_forward,
+        activation: config.activation.unwrap_or(Activation::Unary(activation)),
+        bias: false,
+        cutoff: None,
+        gate_scale: 1.0,
+        output_scale: 1.0,
+    };
+    let layer = EncoderLayer {
+        attention: SelfAttention {
+            heads: config.heads,
+            head_dim: config.head_dim,
+            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            bias,
+            rope: (!ropes.is_empty()).then_some(0),
+            window: None,
+        },
+        feed_forward: FeedForward::Gated { block, down_bias: bias },
+        norm,
+        norms: EncoderNorms::After,
+    };
+    Ok(Encoder {
+        vocab: config.vocab,
+        hidden: config.hidden,
+        context_length: config.context_length,
+        positions: None,
+        ropes,
+        token_types: weights.dtype("token_types.weight").map(|_| own.token_types),
+        relative_bias: None,
+        norm,
+        layers: vec![layer; config.layers],
+        final_norm: None,
+        head: None,
+    })
+}
