@@ -231,16 +231,16 @@ MODELS = {
         "routed_scaling_factor": 2.5, "num_mtp_layers": 0,
         "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
     }),
-    # Fewer positions than the prompt has are chosen.
+    # Fewer positions than the prompt has are chosen, by so many heads that hardly any scores are equal (0).
     "deepseek_v32": ("DeepseekV32", {
         **LATENT, "q_lora_rank": 10, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
-        "first_k_dense_replace": 1, "scoring_func": "sigmoid", "index_topk": 21, "index_head_dim": 6, "index_n_heads": 3,
+        "first_k_dense_replace": 1, "scoring_func": "sigmoid", "index_topk": 21, "index_head_dim": 6, "index_n_heads": 11,
         "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
     }),
     "glm_moe_dsa": ("GlmMoeDsa", {
         **LATENT, "num_hidden_layers": 3, "qk_nope_head_dim": 10, "v_head_dim": 12, "q_lora_rank": 9, "n_routed_experts": 4,
         "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "scoring_func": "sigmoid",
-        "index_topk": 30, "index_head_dim": 5, "index_n_heads": 4, "indexer_types": ["full", "shared", "full"],
+        "index_topk": 270, "index_head_dim": 5, "index_n_heads": 13, "indexer_types": ["full", "shared", "full"],
     }),
     "glm4_moe_lite": ("Glm4MoeLite", {
         **LATENT, "qk_nope_head_dim": 10, "v_head_dim": 12, "q_lora_rank": 9, "n_routed_experts": 5,
