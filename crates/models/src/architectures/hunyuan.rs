@@ -29,7 +29,15 @@ pub(crate) const HUNYUAN_MOE: Architecture = Architecture {
     examples: &["tencent/Hunyuan-A13B-Instruct"],
     gguf: "hunyuan-moe",
     model_type: "hunyuan_v1_moe",
-    keys: &["head_dim", "hidden_act", "moe_topk", "num_experts", "num_key_value_heads", "rms_norm_eps"],
+    keys: &[
+        "head_dim",
+        "hidden_act",
+        "moe_intermediate_size",
+        "moe_topk",
+        "num_experts",
+        "num_key_value_heads",
+        "rms_norm_eps",
+    ],
     complete: complete_moe,
     names: &[NAMES, EXPERT_NAMES, LLAMA_NAMES],
     ..HUNYUAN
@@ -49,9 +57,10 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     rms_norm(keys)
 }
 
-/// Experts, and the one that every token gets, are as wide as a dense block.
+/// Experts, and the one that every token gets, are as wide as a dense block, whatever else files say of their width.
 fn complete_moe(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "num_experts": 1, "moe_topk": 1, "decoder_sparse_step": 1 }));
+    keys.remove("moe_intermediate_size");
     let per_token = match keys.remove("moe_topk") {
         Some(Value::Array(layers)) => match &layers[..] {
             [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
