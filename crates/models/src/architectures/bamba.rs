@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Architecture;
 use super::granite_hybrid::STATE_SPACE_KEYS;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
-use super::mamba::MAMBA_NAMES;
+use super::mamba::{MAMBA_NAMES, expect_silu};
 use super::mamba2::{self, HEAD_NAMES, with_state_spaces};
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
@@ -58,6 +58,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.list_layers("recurrent_layers", |keys, layer| {
         !keys.list("attn_layer_indices").is_some_and(|list| list.contains(&layer.into()))
     });
+    expect_silu(keys)?;
     keys.gather_state_space(STATE_SPACE_KEYS);
     // As `transformers` has it for all of them.
     keys.set("partial_rotary_factor", 0.5);

@@ -7,7 +7,7 @@ use super::Architecture;
 use super::bamba::FEED_FORWARD_NAMES;
 use super::granite_hybrid::STATE_SPACE_KEYS;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
-use super::mamba::MAMBA_NAMES;
+use super::mamba::{MAMBA_NAMES, expect_silu};
 use super::mamba2::{self, HEAD_NAMES};
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
@@ -62,6 +62,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         "num_key_value_heads": 8, "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_n_groups": 1,
         "mamba_d_state": 256, "mamba_norm_before_gate": true, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
     }));
+    expect_silu(keys)?;
     keys.gather_state_space(STATE_SPACE_KEYS);
     keys.rename("lm_head_multiplier", "logit_scale");
     rms_norm(keys)

@@ -7,7 +7,7 @@ use super::Architecture;
 use super::granite;
 use super::granite_moe::EXPERT_NAMES;
 use super::llama::NAMES;
-use super::mamba::{MAMBA_NAMES, without_positions};
+use super::mamba::{MAMBA_NAMES, expect_silu, without_positions};
 use super::mamba2::{self, HEAD_NAMES, with_state_spaces};
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::layout::{Layout, one_after_the_other};
@@ -85,7 +85,10 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     if keys.text("position_embedding_type") != Some("rope") {
         without_positions(keys);
     }
+    expect_silu(keys)?;
     keys.gather_state_space(STATE_SPACE_KEYS);
+    // All layers have experts, if there are some.
+    keys.set("decoder_sparse_step", 1);
     if keys.count("num_local_experts") == Some(0) {
         // The block that every token gets is all that there is.
         keys.rename("shared_intermediate_size", "intermediate_size");

@@ -82,6 +82,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         ("mamba_d_conv", "conv_width"),
         ("mamba_dt_rank", "step_rank"),
     ]);
+    mamba::expect_silu(keys)?;
     without_positions(keys);
     rms_norm(keys)
 }

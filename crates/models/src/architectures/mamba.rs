@@ -15,7 +15,7 @@ pub(crate) const MAMBA: Architecture = Architecture {
     examples: &["state-spaces/mamba-2.8b-hf", "state-spaces/mamba-130m-hf"],
     gguf: "mamba",
     model_type: "mamba",
-    keys: &["conv_kernel", "expand", "layer_norm_epsilon", "state_size", "time_step_rank"],
+    keys: &["conv_kernel", "expand", "hidden_act", "layer_norm_epsilon", "state_size", "time_step_rank"],
     complete,
     gguf_quirks: no_positions,
     names: &[MAMBA_NAMES],
@@ -63,12 +63,21 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 pub(super) fn without_attention(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "layer_norm_epsilon": 1e-5 }));
     keys.rename("layer_norm_epsilon", "norm_eps");
+    expect_silu(keys)?;
     keys.set("num_attention_heads", 1);
     keys.set("intermediate_size", 0);
     // Sequences may be of any length.
     keys.add(json!({ "max_position_embeddings": 1 << 20 }));
     without_positions(keys);
     Ok(())
+}
+
+/// State spaces have no other function than SiLU.
+pub(super) fn expect_silu(keys: &ConfigKeys) -> Result<(), String> {
+    match keys.text("hidden_act") {
+        None | Some("silu" | "swish") => Ok(()),
+        Some(other) => Err(format!("state spaces with the activation `{other}` are not supported")),
+    }
 }
 
 /// The keys of models whose attention has no positions.

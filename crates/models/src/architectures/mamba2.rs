@@ -22,6 +22,7 @@ pub(crate) const MAMBA2: Architecture = Architecture {
         "conv_kernel",
         "expand",
         "head_dim",
+        "hidden_act",
         "layer_norm_epsilon",
         "n_groups",
         "num_heads",
