@@ -128,3 +128,10 @@ fn every_encoding_is_deterministic() {
         testdata::shared("shakespeare-llama/gguf/shakespeare-llama-Q6_K.gguf").unwrap();
     check(&shakespeare);
 }
+
+#[test]
+fn every_kind_of_state_is_deterministic() {
+    for name in crate::mixes::KINDS {
+        check(crate::support::golden_with_tokenizer(name).path());
+    }
+}

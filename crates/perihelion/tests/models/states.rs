@@ -1,13 +1,18 @@
-//! Decoders whose layers keep keys and values of different shapes, in several caches.
+//! Decoders whose layers keep keys and values of different shapes, in several caches, or states of sequences.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use perihelion::driver::{DType, Tensor};
 use perihelion::models::{Decoder, DecoderOutput, Mixer};
-use perihelion::pipelines::{Batch, Runner, Slice};
+use perihelion::pipelines::config::{KVCacheStrategy, Machine, PipelineConfig, machine};
+use perihelion::pipelines::{
+    Batch, Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingText, Error, Pooling, Runner, Slice,
+    log_probabilities, measure_importance, visit_logits,
+};
 
 use crate::architectures::{Golden, PAGE_SIZE, weights};
-use crate::support::session;
+use crate::support::{golden_with_tokenizer, load, session};
 
 const CHUNKS: &[&[usize]] = &[&[40], &[7, 3, 20, 1, 9]];
 
@@ -86,4 +91,69 @@ fn latents_are_kept_once() {
     assert_eq!(bytes("deepseek_v32"), ("cache cache.1".to_string(), 2 * (17 + 4 + 6) * 2));
     // The second of three layers takes the positions that the first has chosen.
     assert_eq!(bytes("glm_moe_dsa"), ("cache cache.1".to_string(), (3 * (17 + 4) + 2 * 5) * 2));
+}
+
+/// Tokens that differ from text to text.
+fn text(seed: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|i| 3 + (seed * 31 + i * i * 7 + i * 13) % 40).collect()
+}
+
+#[test]
+fn embeddings_of_recurrent_models_do_not_depend_on_the_batch() {
+    let folder = golden_with_tokenizer("lfm2");
+    let config = PipelineConfig::new(folder.path().display().to_string()).max_cache_batch_size(8);
+    let model = EmbeddingModel::from_plan(&session(2), config.plan(machine()).unwrap(), &mut |_| ());
+    let parameters = EmbeddingParameters { pooling: Some(Pooling::Last), ..Default::default() };
+    let embedder = Embedder::new(Arc::new(model.unwrap()), &parameters).unwrap();
+    let texts: Vec<EmbeddingText> = (0..7).map(|i| EmbeddingText::Tokens(text(i, 1 + 9 * i))).collect();
+    let together = embedder.embed(&texts).unwrap();
+    for (text, embedding) in texts.iter().zip(&together) {
+        let alone = embedder.embed(std::slice::from_ref(text)).unwrap().remove(0);
+        assert!(alone.vector == embedding.vector && alone.vector.iter().any(|x| *x != 0.0));
+    }
+}
+
+#[test]
+fn windows_of_recurrent_models_start_from_nothing() {
+    let folder = golden_with_tokenizer("mamba2");
+    let model = load(folder.path());
+    let tokens = text(1, 50);
+    let logs = log_probabilities(&model, &tokens).unwrap();
+    assert_eq!((logs.len(), log_probabilities(&model, &tokens).unwrap()), (49, logs.clone()));
+    // Each window by itself, after others have used the same runner.
+    let mut rows = Vec::new();
+    visit_logits(&model, &tokens, 20, 20, |_, row| {
+        rows.push(row.to_vec());
+        Ok::<(), Error>(())
+    })
+    .unwrap();
+    for (index, window) in tokens.chunks(20).enumerate().take(2) {
+        let alone = crate::support::logits(&model, window);
+        (0..20)
+            .for_each(|row| assert!(rows[20 * index + row] == alone.row(row), "window {index}, row {row}"));
+    }
+}
+
+#[test]
+fn importance_of_recurrent_models_is_measured() {
+    let golden = Golden::named("lfm2");
+    let checkpoint = golden.checkpoint();
+    let importance = measure_importance(&session(2), &checkpoint, &golden.tokens, 150, &mut |_| ()).unwrap();
+    assert_eq!(importance.tokens, golden.tokens.len());
+    assert!(importance.columns.values().flatten().all(|mean| mean.is_finite() && *mean >= 0.0));
+}
+
+#[test]
+fn plans_count_states() {
+    let folder = golden_with_tokenizer("mamba2");
+    let config = PipelineConfig::new(folder.path().display().to_string());
+    let config = config.cache_strategy(KVCacheStrategy::Paged).max_cache_batch_size(3).max_length(64);
+    let plan = config.clone().plan(Machine { free_memory: Some(1 << 30), ..machine() }).unwrap();
+    let memory = plan.memory().unwrap();
+    let slot = plan.network().state_bytes_per_slot() as u64;
+    assert_eq!((memory.state_slots, memory.states, memory.cache), (7, 7 * slot, 7 * slot));
+    assert!(memory.cache_tokens >= 3 * 64 && plan.cache_bytes_per_token() == 0 && slot > 0);
+    let small = Machine { free_memory: Some(memory.weights + 5 * slot), ..machine() };
+    let refused = config.gpu_memory_utilization(1.0).plan(small).unwrap().memory().unwrap_err();
+    assert_eq!(refused.suggestion(), "lower max_cache_batch_size to 2");
 }

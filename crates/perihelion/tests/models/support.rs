@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use perihelion::driver::{Cpu, DType, Device, Tensor};
 use perihelion::engine::InferenceSession;
+use perihelion::models::Checkpoint;
 use perihelion::pipelines::config::{FloatType, Machine, PipelineConfig, machine};
 use perihelion::pipelines::{
     AddSpecial, Batch, Error, EventKind, Generator, Logits, ParseSpecial, Request, SamplingOptions,
@@ -179,4 +180,22 @@ impl Case {
             context.push(expected);
         }
     }
+}
+
+/// A checkpoint that travels with the repository, with a tokenizer of single letters.
+pub(crate) fn golden_with_tokenizer(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/goldens").join(name);
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden.join(file), folder.path().join(file)).unwrap();
+    }
+    let tokens = Checkpoint::open(folder.path(), None).unwrap().network.vocab();
+    let special = ["<unk>", "<s>", "</s>"].map(str::to_string);
+    let letters = ('a'..).map(String::from);
+    let vocab = special.into_iter().chain(letters).take(tokens).enumerate();
+    let vocab: serde_json::Map<_, _> = vocab.map(|(id, text)| (text, id.into())).collect();
+    let model = serde_json::json!({"type": "BPE", "vocab": vocab, "merges": [], "unk_token": "<unk>"});
+    let tokenizer = serde_json::json!({"version": "1.0", "added_tokens": [], "model": model});
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
 }
