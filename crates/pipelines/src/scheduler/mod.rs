@@ -373,7 +373,9 @@ impl Scheduler {
     /// Pads slices to a common length, as far as the budget and the room that each sequence has in the cache go.
     fn pad(&self, batch: &mut Batch, multiple: usize) {
         let longest = batch.slices.iter().map(|slice| slice.tokens.len()).max().unwrap_or(0);
-        let length = padded(longest, multiple).min(self.limits.max_batch_tokens / batch.slices.len().max(1));
+        let share = self.limits.max_batch_tokens / batch.slices.len().max(1);
+        // A longer slice leaves less for the others.
+        let length = if longest > share { 0 } else { padded(longest, multiple).min(share) };
         for slice in &mut batch.slices {
             let room = slice.pages.len() * self.cache.page_size() - slice.cached;
             slice.padding = length.min(room).saturating_sub(slice.tokens.len());

@@ -237,6 +237,22 @@ fn naive_padding_counts_against_the_budget() {
 }
 
 #[test]
+fn tokens_that_follow_in_any_case_are_not_padded_beyond_the_budget() {
+    let mut scheduler = naive(limits(7), KvCache::slots(2, 16, 16), 1);
+    scheduler.add(distinct(0, 1, 9)).unwrap();
+    scheduler.add(distinct(1, 1, 9)).unwrap();
+    let batch = scheduler.schedule();
+    scheduler.advance(&batch, &[9, 9]);
+    scheduler.append(SequenceId(0), &[1, 2, 3]);
+    let slices = |batch: &Batch| batch.slices.iter().map(print).collect::<Vec<_>>().join(" ");
+    let batch = scheduler.schedule();
+    assert_eq!(slices(&batch), "0:1+4! 1:1+1!");
+    scheduler.advance(&batch, &[9, 9]);
+    scheduler.append(SequenceId(0), &[1, 2]);
+    assert_eq!(slices(&scheduler.schedule()), "0:5+3! 1:2+1~2!");
+}
+
+#[test]
 fn naive_padding_stays_in_the_slot() {
     let scheduler = naive(limits(256), KvCache::slots(2, 16, 16), 64);
     Script::new(scheduler, &[(10, 11), (3, 4)]).run().prints("0:0+10~6! 1:0+3~13!");
