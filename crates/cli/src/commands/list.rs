@@ -57,11 +57,11 @@ fn json() -> String {
 fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        lines.push(format!("  {:<36} {}", architecture.hugging_face, architecture.gguf));
+        lines.push(format!("  {:<38} {}", architecture.hugging_face, architecture.gguf));
     }
     lines.push("Encoders:".into());
     for encoder in models::ENCODERS {
-        lines.push(format!("  {:<36} {}", encoder.hugging_face, encoder.gguf));
+        lines.push(format!("  {:<38} {}", encoder.hugging_face, encoder.gguf));
     }
     lines.push("Encodings of weights:".into());
     lines.push(format!("  {}", encodings().join(" ")));
