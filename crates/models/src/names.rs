@@ -36,6 +36,7 @@ const WRAPPERS: &[&str] = &[
     "mpnet.",
     "roberta.",
     "gte.",
+    "nomic_bert.",
     "new.",
 ];
 

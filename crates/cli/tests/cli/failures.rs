@@ -106,11 +106,11 @@ fn an_unknown_architecture_lists_the_known() {
     let mut bytes = std::fs::read(storyteller()).unwrap();
     for at in 0..bytes.len() - 5 {
         if &bytes[at..at + 5] == b"llama" {
-            bytes[at..at + 5].copy_from_slice(b"mamba");
+            bytes[at..at + 5].copy_from_slice(b"alpha");
         }
     }
-    let path = folder.file("mamba.gguf", bytes);
-    let parts = ["unsupported architecture `mamba`", "supported: llama", "`peri list` shows all"];
+    let path = folder.file("alpha.gguf", bytes);
+    let parts = ["unsupported architecture `alpha`", "supported: llama", "`peri list` shows all"];
     check(&peri(&["generate", "--model", &path, "x"]), 3, &parts);
 }
 

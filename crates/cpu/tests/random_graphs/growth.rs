@@ -57,6 +57,8 @@ pub(crate) struct Growth {
     names: usize,
     pub(crate) buffer: Value,
     pub(crate) cache: Value,
+    /// Of rows that are keys and values at once.
+    pub(crate) latents: Value,
     /// Of sequences: what convolutions and state spaces keep.
     pub(crate) states: [Value; 2],
 }
@@ -102,10 +104,11 @@ impl Growth {
         let buffer = b.input("buffer", Type::buffer(DType::F32, dims!["n", 6]));
         let kept = [DType::F32, DType::BF16, DType::F16][bindings.get("n").unwrap_or(0) % 3];
         let cache = b.input("cache", Type::buffer(kept, dims![6, 2, 2, 1, 16 * 8]));
+        let latents = b.input("latents", Type::buffer(kept, dims![6, 2, 1, 1, 16 * 8]));
         let inputs = b.input("inputs", Type::buffer(DType::F32, dims![4, 2, 8, 2]));
         let states = b.input("states", Type::buffer(DType::F32, dims![4, 2, 2, 3, 4]));
         let pick = Pick { kind: 0, tag: 0, operands: [0; 4], numbers: [0; 7] };
-        Growth { b, pool, bindings, pick, names: 0, buffer, cache, states: [inputs, states] }
+        Growth { b, pool, bindings, pick, names: 0, buffer, cache, latents, states: [inputs, states] }
     }
 
     fn remember(&mut self, tag: u32, value: Value) {

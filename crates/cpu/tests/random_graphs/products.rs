@@ -306,5 +306,24 @@ fn paged(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let y = g.b.paged_attention(attention, q, cache, &batch, sinks)?;
     let ids = g.indices([4], 4)?;
     let ids = g.b.cast(ids, DType::U32)?;
-    Ok(vec![y, g.b.ragged_positions(ids, &batch)?])
+    Ok(vec![y, latent(g, layer, [q, k], &batch)?, g.b.ragged_positions(ids, &batch)?])
+}
+
+/// The same with rows that are keys and values at once, and perhaps with those alone that score highest.
+fn latent(
+    g: &mut Growth,
+    layer: usize,
+    [q, rows]: [Value; 2],
+    batch: &graph::RaggedBatch,
+) -> Result<Value, Error> {
+    let (cache, lists) = (g.latents, [batch.row_offsets, batch.cache_lengths, batch.page_table]);
+    g.b.ops(LatentStore { layer }, &[&[cache, rows][..], &lists].concat())?;
+    let weights = g.constant(Tensor::from_slice([4, 2], &[0.5f32, 1.0, 0.25, 0.75, 1.0, 2.0, 0.5, 0.5]))?;
+    let top = TopPositions { layer, k: 3, scale: 0.5 };
+    let chosen = g.b.op(top, &[&[q, weights, cache][..], &lists].concat())?;
+    let chosen = g.choose(5, &[None, Some(chosen)]);
+    let attention =
+        PagedAttention { layer, scale: 0.5, window: None, chunk: None, softcap: None, values: Some(5) };
+    let operands: Vec<Value> = [q, cache].into_iter().chain(lists).chain(chosen).collect();
+    g.b.op(attention, &operands)
 }

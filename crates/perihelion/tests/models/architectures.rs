@@ -173,13 +173,14 @@ const NOT_AS_GGUF: &[&str] = &[
     "gemma3n_vision",
     // Scores that are not divided by the root of the head's size.
     "gpt2_unscaled",
-    // Limits of steps.
-    "granite_hybrid_dense",
-    "mamba2_biases",
     // A limit of gates that is not the usual one.
     "gpt_oss_clamped",
+    // Limits of steps.
+    "granite_hybrid_dense",
     // Chunks of another size than usual.
     "llama4_vision",
+    // Limits of steps.
+    "mamba2_biases",
     // Layers without positions that are others than usual.
     "smollm3",
     // An activation that is not the family's.

@@ -262,7 +262,7 @@ fn encoders_make_no_text() {
             let plan = PipelineConfig::new(path).plan(machine()).unwrap();
             let compiled = plan.compile(&session(1)).unwrap();
             let error = compiled.load_text(&session(1), &mut |_| ()).err().unwrap().to_string();
-            assert!(error.contains("is an encoder: it makes embeddings, not text"), "{error}");
+            assert!(error.contains("is an encoder: it "), "{error}");
         }
     }
 }

@@ -224,7 +224,7 @@ fn config_json_names_the_architecture() {
     assert_eq!(config.update_architecture().unwrap(), [""; 0]);
     assert_eq!(config.architecture.as_deref(), Some("LlamaForCausalLM"));
     assert_eq!(config.huggingface_weights_repo().unwrap().repo_id(), config.huggingface_repo_id);
-    let mut several = renamed("config_json_two", json!(["MambaForCausalLM", "LlamaForCausalLM"])).unwrap();
+    let mut several = renamed("config_json_two", json!(["MyLlama", "LlamaForCausalLM"])).unwrap();
     let warnings = several.update_architecture().unwrap();
     assert_eq!((warnings.len(), several.architecture.as_deref()), (1, Some("LlamaForCausalLM")));
     assert!(renamed("config_json_none", json!([])).unwrap().update_architecture().is_err());

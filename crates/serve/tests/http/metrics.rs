@@ -113,6 +113,8 @@ fn every_name_has_samples_with_the_labels_of_the_model() {
     let text = scrape(&server);
     let labels = "model_name=\"storyteller\",engine=\"0\"";
     for name in NAMES {
+        // Of the model, whatever runs it.
+        let labels = if name.starts_with("vllm:") { labels } else { "model_name=\"storyteller\"" };
         assert!(sample(&text, name, labels).is_some(), "{name} in {text}");
         assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{name} in {text}");
     }
