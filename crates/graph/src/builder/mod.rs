@@ -406,7 +406,7 @@ impl Builder {
     }
 
     /// Causal attention of `q: f32[tokens, heads, head_dim]` to the cache, where `kv_store` has put the
-    /// batch's own keys and values → the type of `q`. Heads may have sinks, f32[heads].
+    /// batch's own keys and values → the type of `q`. Heads may have sinks, `f32[heads]`.
     #[track_caller]
     pub fn paged_attention(
         &mut self,
