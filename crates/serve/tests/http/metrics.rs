@@ -120,7 +120,8 @@ fn every_name_has_samples_with_the_labels_of_the_model() {
     }
     for name in HISTOGRAMS {
         let count = sample(&text, &format!("{name}_count"), labels).unwrap();
-        assert!(count > 0.0, "{name}");
+        // Nothing here has a form.
+        assert_eq!(count > 0.0, *name != "peri_grammar_compile_seconds", "{name}");
         assert_eq!(sample(&text, &format!("{name}_bucket"), "le=\"+Inf\""), Some(count), "{name}");
         assert!(text.contains(&format!("# TYPE {name} histogram")), "{name}");
     }
