@@ -22,7 +22,7 @@ HALVES = {
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
     "IQ4_NL": [0], "IQ4_XS": [0],
 }
-# Formats whose blocks are only read, with the same; none if their scale is no f16.
+# The same for formats that are read and not written; empty if the scale is not an f16.
 READ = {
     "MXFP4": [], "IQ1_S": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "TQ1_0": [52],
     "TQ2_0": [64], "IQ1_M": [],

@@ -43,7 +43,7 @@ const WRAPPERS: &[&str] = &[
 /// Heads, which stand outside of wrappers.
 const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier", "head"];
 
-/// What a layer's tensors are called: a weight and a bias, or what quantization makes of a weight.
+/// The last parts of tensor names: weights and biases, and the tensors that replace a weight when it is quantized.
 const LEAVES: &[&str] = &[
     "weight",
     "bias",

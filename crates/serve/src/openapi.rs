@@ -95,7 +95,7 @@ fn add_schemas(schemas: &mut Map<String, Value>) {
     schemas.extend(error_shape::schemas().map(|(name, schema)| (name.to_string(), schema)));
 }
 
-/// Adds to an operation what it answers beside its own type: errors, and the counts of a dry run.
+/// Adds the schemas of errors to the answers of an operation, and those of dry runs if it `counts`.
 fn describe(operation: &mut Value, path: &str, counts: bool) {
     let error = json!({"$ref": format!("#{SCHEMAS}/{}", error_shape::schema_name(path))});
     let content = operation.pointer_mut("/responses/200/content").and_then(Value::as_object_mut);

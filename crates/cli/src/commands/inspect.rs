@@ -152,7 +152,7 @@ fn heads(decoder: &Decoder) -> String {
                 format!("{} channels of {} states", space.channels, space.state_dim)
             }
             Mixer::SideBySide(attention, space) => {
-                format!("{}, beside {}", attention_heads(&attention), state_space(&space))
+                format!("{}; {}", attention_heads(&attention), state_space(&space))
             }
             Mixer::None => continue,
         };

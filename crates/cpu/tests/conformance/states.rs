@@ -10,7 +10,7 @@ fn list(values: &[u32]) -> Tensor {
     Tensor::from_slice([values.len()], values)
 }
 
-/// What a call of an op takes: some of its rows, then weights, then the other rows, states and the lists of the batch.
+/// The operands of an op, in order: rows, weights, more rows, and states. The lists of the batch follow.
 #[derive(Clone)]
 struct Case {
     op: Op,

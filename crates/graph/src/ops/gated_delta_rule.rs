@@ -36,7 +36,7 @@ impl Define for GatedDeltaRule {
         let heads = (v.shape[1].as_static(), q.shape[1].as_static());
         refuse_if!(
             !matches!(heads, (Some(heads), Some(keys)) if keys > 0 && heads.is_multiple_of(keys)),
-            "heads of v {v} are no multiple of those of q {q}"
+            "the heads of v {v} are not a multiple of the heads of q {q}"
         );
         for (name, operand) in [("decay", decay), ("beta", beta)] {
             expect_type(name, operand, DType::F32, &[&v.shape[0], &v.shape[1]])?;
@@ -153,7 +153,7 @@ mod tests {
         );
         assert_eq!(
             with(2, "f32[t, 3, 5]"),
-            "gated_delta_rule: heads of v f32[t, 3, 5] are no multiple of those of q f32[t, 2, 3]"
+            "gated_delta_rule: the heads of v f32[t, 3, 5] are not a multiple of the heads of q f32[t, 2, 3]"
         );
         assert_eq!(with(3, "f32[t, 2]"), "gated_delta_rule: decay is f32[t, 2], expected f32[t, 4]");
         assert_eq!(with(4, "f16[t, 4]"), "gated_delta_rule: beta is f16[t, 4], expected f32[t, 4]");

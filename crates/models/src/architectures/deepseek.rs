@@ -3,10 +3,10 @@
 use graph::ops::RopeStyle;
 use serde_json::json;
 
-use super::Architecture;
 use super::glm4_moe::{SHARED_EXPERT_NAMES, routed_experts};
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
 use super::qwen2_moe::{self, EXPERT_NAMES};
+use super::{Architecture, joined};
 use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{
@@ -58,7 +58,7 @@ pub(crate) const DEEPSEEK_V32: Architecture = Architecture {
     examples: &["deepseek-ai/DeepSeek-V3.2"],
     gguf: "deepseek32",
     model_type: "deepseek_v32",
-    keys: INDEXER_KEYS,
+    keys: ALL_KEYS,
     complete: complete_v32,
     decoder: deepseek_v32,
     ..DEEPSEEK_V2
@@ -70,7 +70,7 @@ pub(crate) const GLM_MOE_DSA: Architecture = Architecture {
     examples: &["zai-org/GLM-5"],
     gguf: "glm-dsa",
     model_type: "glm_moe_dsa",
-    keys: INDEXER_KEYS,
+    keys: ALL_KEYS,
     complete: complete_glm_dsa,
     ..DEEPSEEK_V2
 };
@@ -103,9 +103,9 @@ const KEYS: &[&str] = &[
 ];
 
 /// With those of indexers.
+const ALL_KEYS: &[&str] = &joined::<{ KEYS.len() + INDEXER_KEYS.len() }>(KEYS, INDEXER_KEYS);
+
 const INDEXER_KEYS: &[&str] = &[
-    "first_k_dense_replace",
-    "hidden_act",
     "index_head_dim",
     "index_n_heads",
     "index_skip_topk_offset",
@@ -113,28 +113,6 @@ const INDEXER_KEYS: &[&str] = &[
     "index_topk_freq",
     "index_topk_pattern",
     "indexer_types",
-    "kv_lora_rank",
-    "mlp_layer_types",
-    "moe_intermediate_size",
-    "n_group",
-    "n_routed_experts",
-    "n_shared_experts",
-    "norm_topk_prob",
-    "num_experts",
-    "num_experts_per_tok",
-    "num_key_value_heads",
-    "num_local_experts",
-    "num_mtp_layers",
-    "num_nextn_predict_layers",
-    "q_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "rms_norm_eps",
-    "rope_interleave",
-    "routed_scaling_factor",
-    "topk_group",
-    "topk_method",
-    "v_head_dim",
 ];
 
 const NAMES: NameTable = &[

@@ -1,4 +1,5 @@
-//! Falcon-H1: Llama with a state space beside the attention of each layer, and factors on all that flows.
+//! Falcon-H1: Llama whose layers run attention and a state space in parallel, with factors on embeddings, projections and
+//! logits.
 
 use graph::ops::RopeStyle;
 use serde_json::json;

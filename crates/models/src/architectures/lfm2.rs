@@ -74,7 +74,7 @@ fn adjusted_width(keys: &ConfigKeys) -> Option<usize> {
     ((factor * width.floor()) as usize).checked_next_multiple_of(step)
 }
 
-/// What the keys of dense and sparse models have in common.
+/// Completes the keys that dense and sparse models share.
 pub(super) fn kinds_of_layers(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({
         "norm_eps": 1e-5, "num_key_value_heads": 8, "conv_L_cache": 3, "max_position_embeddings": 128_000,

@@ -110,6 +110,18 @@ pub struct Architecture {
     pub decoder: fn(&Config, Vec<Rope>, &dyn WeightTypes) -> Decoder,
 }
 
+/// The keys of two lists.
+const fn joined<const N: usize>(first: &[&'static str], second: &[&'static str]) -> [&'static str; N] {
+    assert!(first.len() + second.len() == N);
+    let mut all = [""; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
+        i += 1;
+    }
+    all
+}
+
 /// Every architecture, in the order `peri list` prints.
 pub const ARCHITECTURES: &[Architecture] = &[
     // Before Mistral and Mixtral, whose GGUF files call themselves Llamas: the first row of a name is taken.

@@ -7,7 +7,7 @@ use super::Architecture;
 use super::llama::NAMES;
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::QK_NORM_NAMES;
-use super::qwen3_next::{self, DELTA_NAMES, QWEN3_NEXT, complete_hybrid};
+use super::qwen3_next::{self, DELTA_EXPERT_KEYS, DELTA_KEYS, DELTA_NAMES, QWEN3_NEXT, complete_hybrid};
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::{Config, Error};
 
@@ -17,20 +17,7 @@ pub(crate) const QWEN3_5: Architecture = Architecture {
     examples: &["Qwen/Qwen3.5-0.8B-Base"],
     gguf: "qwen35",
     model_type: "qwen3_5_text",
-    keys: &[
-        "full_attention_interval",
-        "head_dim",
-        "hidden_act",
-        "layer_types",
-        "linear_conv_kernel_dim",
-        "linear_key_head_dim",
-        "linear_num_key_heads",
-        "linear_num_value_heads",
-        "linear_value_head_dim",
-        "num_key_value_heads",
-        "partial_rotary_factor",
-        "rms_norm_eps",
-    ],
+    keys: DELTA_KEYS,
     complete,
     gguf_quirks,
     gguf_keys,
@@ -52,24 +39,7 @@ pub(crate) const QWEN3_5_MOE: Architecture = Architecture {
     examples: &["Qwen/Qwen3.5-35B-A3B-Base"],
     gguf: "qwen35moe",
     model_type: "qwen3_5_moe_text",
-    keys: &[
-        "full_attention_interval",
-        "head_dim",
-        "hidden_act",
-        "layer_types",
-        "linear_conv_kernel_dim",
-        "linear_key_head_dim",
-        "linear_num_key_heads",
-        "linear_num_value_heads",
-        "linear_value_head_dim",
-        "moe_intermediate_size",
-        "num_experts",
-        "num_experts_per_tok",
-        "num_key_value_heads",
-        "partial_rotary_factor",
-        "rms_norm_eps",
-        "shared_expert_intermediate_size",
-    ],
+    keys: DELTA_EXPERT_KEYS,
     complete: complete_experts,
     names: &[DELTA_NAMES, EXPERT_NAMES, QK_NORM_NAMES, NAMES],
     ..QWEN3_5

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::Architecture;
 use super::llama::{NAMES, rms_norm};
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::{QK_NORM_NAMES, QWEN3, qwen3};
+use super::{Architecture, joined};
 use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
@@ -17,27 +17,10 @@ pub(crate) const QWEN3_NEXT: Architecture = Architecture {
     examples: &["Qwen/Qwen3-Next-80B-A3B-Instruct"],
     gguf: "qwen3next",
     model_type: "qwen3_next",
-    keys: &[
-        "decoder_sparse_step",
-        "full_attention_interval",
-        "head_dim",
-        "hidden_act",
-        "layer_types",
-        "linear_conv_kernel_dim",
-        "linear_key_head_dim",
-        "linear_num_key_heads",
-        "linear_num_value_heads",
-        "linear_value_head_dim",
-        "mlp_only_layers",
-        "moe_intermediate_size",
-        "norm_topk_prob",
-        "num_experts",
-        "num_experts_per_tok",
-        "num_key_value_heads",
-        "partial_rotary_factor",
-        "rms_norm_eps",
-        "shared_expert_intermediate_size",
-    ],
+    keys: &joined::<{ DELTA_KEYS.len() + EXPERT_KEYS.len() + LAYER_KEYS.len() }>(
+        DELTA_EXPERT_KEYS,
+        LAYER_KEYS,
+    ),
     complete,
     gguf_quirks,
     names: &[DELTA_NAMES, EXPERT_NAMES, QK_NORM_NAMES, NAMES],
@@ -51,6 +34,31 @@ pub(crate) const QWEN3_NEXT: Architecture = Architecture {
     decoder: qwen3_next,
     ..QWEN3
 };
+
+/// The keys of models of gated delta nets and gated attention.
+pub(super) const DELTA_KEYS: &[&str] = &[
+    "full_attention_interval",
+    "head_dim",
+    "hidden_act",
+    "layer_types",
+    "linear_conv_kernel_dim",
+    "linear_key_head_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_value_head_dim",
+    "num_key_value_heads",
+    "partial_rotary_factor",
+    "rms_norm_eps",
+];
+
+/// The same with experts in all layers.
+pub(super) const DELTA_EXPERT_KEYS: &[&str] =
+    &joined::<{ DELTA_KEYS.len() + EXPERT_KEYS.len() }>(DELTA_KEYS, EXPERT_KEYS);
+
+const EXPERT_KEYS: &[&str] =
+    &["moe_intermediate_size", "num_experts", "num_experts_per_tok", "shared_expert_intermediate_size"];
+
+const LAYER_KEYS: &[&str] = &["decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"];
 
 /// Of gated delta nets. Those of Qwen3-Next come in two matrices, those of later models each in its own.
 pub(super) const DELTA_NAMES: NameTable = &[

@@ -176,13 +176,13 @@ impl GatedAndExperts {
         add(context, y, z)
     }
 
-    /// The number of weights beside those of experts and router.
+    /// The number of weights outside of the experts and their router.
     fn other_parameters(&self, hidden: usize) -> usize {
         self.gated.parameters(hidden) + 3 * self.norm.parameters(hidden) + hidden
     }
 }
 
-/// What of gates is more than so many standard deviations above the mean of their token.
+/// Gates less a threshold, or 0 below it: the mean of the token's gates plus so many standard deviations.
 fn cut_off<V>(context: &mut Context<'_, V>, gate: Value, deviations: f32) -> Result<Value, Error> {
     let mean_of = Reduce { kind: ReduceKind::Mean, axis: 1 };
     let mean = context.graph.push_one(mean_of.into(), &[gate])?;

@@ -135,7 +135,7 @@ impl Streams {
         layers * (of_layer + factors) + 2 * (count - 1) * hidden * hidden
     }
 
-    /// What coefficients are computed from: f32[tokens, hidden] → f32[tokens, count]
+    /// The inputs of the coefficients: f32[tokens, hidden] → f32[tokens, count]
     fn modes(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
         let x = self.norm.build(context, &format!("{prefix}.altup_router_norm"), hidden, x)?;

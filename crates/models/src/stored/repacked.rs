@@ -19,8 +19,8 @@ pub(crate) trait Repack: Debug + Send + Sync {
     /// The tensors it is made of, by their names in the files.
     fn tensors(&self) -> &[String];
 
-    /// What writes the blocks of neighbouring rows, counted through all experts: as many as there is room for, from a
-    /// first one on. `None` if a tensor is missing.
+    /// A function that fills a buffer with the blocks of neighbouring rows, given the first of them; rows are numbered
+    /// through all experts. `None` if a tensor is missing.
     fn writer<'a>(&'a self, weights: &'a Weights) -> Result<Option<RowWriter<'a>>, tensor::Error>;
 
     /// The weight that holds the order of its columns, if that is not as it goes.

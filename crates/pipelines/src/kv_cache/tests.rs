@@ -240,7 +240,7 @@ fn answers_keep_the_state_of_their_last_page() {
     for token in 5..30 {
         talker.tokens.push(token);
         assert_eq!(read(&mut cache, &mut talker), [1]);
-        // That of the prompt, and that of the last page, unless the sequence is just there.
+        // One checkpoint at the end of the prompt, and one at the last page border that the sequence has left.
         let kept = 1 + usize::from(token >= 8 && !talker.cached.is_multiple_of(PAGE));
         assert_eq!(cache.num_cached_state_slots(), kept, "after {token}");
     }

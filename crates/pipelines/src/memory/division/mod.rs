@@ -128,8 +128,8 @@ impl MemoryRequest {
         let cache = plan.cache;
         if max_length < wanted {
             plan.warnings.push(format!(
-                "max_length is lowered from the model's {wanted} to {max_length}, which fits beside the weights into \
-                 the {} of {} free that may be used",
+                "max_length is lowered from the model's {wanted} to {max_length}: weights and cache may use {} of the \
+                 {} free",
                 Bytes(usable(free, self.utilization)),
                 Bytes(free)
             ));
