@@ -51,7 +51,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 #[test]
 fn rows_are_those_of_the_dense_layer() {
     let pools = [Pool::new(1), Pool::new(4)];
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let (count, rows, columns) = (5, 40, 512);
         let (all, each) = experts(dtype, [count, rows, columns], 1, &pools[1]);
         for (tokens, per_row) in [(1, 1), (1, 3), (3, 2), (13, 1), (70, 2)] {

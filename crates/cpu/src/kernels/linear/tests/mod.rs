@@ -10,39 +10,11 @@ use super::*;
 use crate::kernels::norm;
 use crate::kernels::variant::Variant;
 
-const DTYPES: [DType; 31] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::Iq4Nl,
-    DType::Iq4Xs,
-    DType::Gptq,
-    DType::Mxfp4,
-    DType::Nvfp4,
-    DType::Gptq8,
-    DType::Fp8,
-    DType::Nf4,
-    DType::Fp4,
-    DType::Iq1S,
-    DType::Iq1M,
-    DType::Iq2Xxs,
-    DType::Iq2Xs,
-    DType::Iq2S,
-    DType::Iq3Xxs,
-    DType::Iq3S,
-    DType::Tq1_0,
-    DType::Tq2_0,
-];
+/// Every dtype that a linear layer has kernels for.
+fn dtypes() -> impl Iterator<Item = DType> {
+    let blocks = DType::ALL.iter().copied().filter(|dtype| dtype.is_block());
+    [DType::F32, DType::F16, DType::BF16].into_iter().chain(blocks)
+}
 
 fn variants() -> impl Iterator<Item = &'static Variant<Functions>> {
     VARIANTS.iter().filter(|variant| (variant.available)())
@@ -168,7 +140,7 @@ fn check_with(dtype: DType, [rows, columns]: [usize; 2], tokens: usize, exact: b
 
 #[test]
 fn products_match_the_reference() {
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let quantized = dtype.is_block();
         let columns: &[usize] = match dtype.block().elements {
             256 => &[256, 512],
@@ -200,7 +172,7 @@ fn every_tile_size_is_exact() {
 #[test]
 fn a_row_gives_the_same_bits_in_any_company() {
     let pools = [Pool::new(1), Pool::new(4)];
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let (rows, columns) = (100, 512);
         let packed = PackedMatrix::pack(&weight(dtype, rows, columns, 5), &pools[1]).unwrap();
         let input = random(64 * columns, 9);
@@ -299,7 +271,7 @@ fn strange_inputs_stay_in_their_row() {
     let pool = Pool::new(2);
     let columns = 256;
     let strange = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e38, 1e-40, f32::MIN_POSITIVE, -0.0];
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let packed = PackedMatrix::pack(&weight(dtype, 20, columns, 2), &pool).unwrap();
         for variant in variants() {
             let run = |input: &[f32]| Case::new(variant, &pool, 3).run(&[&packed], input).remove(0);
@@ -344,7 +316,7 @@ fn empty_calls_do_nothing() {
 #[test]
 fn stored_matrices_come_back() {
     let pool = Pool::new(2);
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let packed = PackedMatrix::pack(&weight(dtype, 18, 512, 3), &pool).unwrap();
         assert_eq!(layout(packed.dtype()), format!("panel16.{dtype}"));
         let stored = packed.packed_bytes();
