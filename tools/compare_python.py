@@ -4,9 +4,9 @@
   compare_python.py [--model FILE.gguf] [--rounds 5] [--peri PERI] [--tokens 64]
 
 Run it with a Python that has the package installed, and a `peri` built from the same source. ONNX Runtime (`onnxruntime`
-and `onnx`) and llama.cpp (`llama-cpp-python`) are measured if they are installed; llama.cpp runs the same file on as many
-threads. Each round runs everything once, since the machine may be shared; the table has medians. The least and the most
-of each figure go to standard error.
+and `onnx`), llama.cpp (`llama-cpp-python`) and mistral.rs (`mistralrs`) are measured if they are installed; the latter two
+run the same file on as many threads. Each round runs everything once, since the machine may be shared; the table has
+medians. The least and the most of each figure go to standard error.
 """
 import argparse
 import asyncio
@@ -31,30 +31,28 @@ PROMPTS = [f"{name} went to the" for name in ("The king", "A fox", "My daughter"
 
 
 class Row:
-    """A line of the table: what is measured, in which unit, and the same of another package."""
+    """A line of the table: what is measured, in which unit, and the same with other packages, by their names."""
 
-    def __init__(self, what, unit, *works, peer=None):
-        self.what, self.unit, self.works, self.peer = what, unit, works, peer
+    def __init__(self, what, unit, *works, peers=None):
+        self.what, self.unit, self.works = what, unit, works
         self.values = [[] for _ in works]
-        self.of_peer = []
+        self.peers = {name: (work, []) for name, work in (peers or {}).items() if work}
 
     def run(self):
-        for work, values in zip(self.works, self.values):
+        for work, values in [*zip(self.works, self.values), *self.peers.values()]:
             values.append(work())
-        if self.peer:
-            self.of_peer.append(self.peer[1]())
 
     def __str__(self):
         here = ", ".join(self.shown(values) for values in self.values)
-        rival = f"{self.peer[0]}: {self.shown(self.of_peer)} " if self.peer else ""
-        return f"| {self.what} | {here} | {rival}|"
+        rivals = ", ".join(f"{name}: {self.shown(values)}" for name, (_, values) in self.peers.items())
+        return f"| {self.what} | {here} | {rivals} |"
 
     def shown(self, values):
         median = statistics.median(values)
         return f"{median:,.0f} {self.unit}" if median >= 100 else f"{median:.3g} {self.unit}"
 
     def spread(self):
-        every = [*self.values, *([self.of_peer] if self.peer else [])]
+        every = [*self.values, *(values for _, values in self.peers.values())]
         return f"{self.what}: " + "; ".join(f"{min(values):.3g} to {max(values):.3g} {self.unit}" for values in every)
 
 
@@ -88,12 +86,8 @@ def calls():
     timed = lambda call: lambda: microseconds(call)
     yield Row("`model.execute` of the smallest graph, with a buffer", "µs", timed(lambda: model.execute(buffer)))
     peer = onnxruntime_call(array)
-    yield Row(
-        "the same with a NumPy array",
-        "µs",
-        timed(lambda: model.execute(array)),
-        peer=peer and ("ONNX Runtime's `run`", timed(peer)),
-    )
+    peers = {"ONNX Runtime's `run`": peer and timed(peer)}
+    yield Row("the same with a NumPy array", "µs", timed(lambda: model.execute(array)), peers=peers)
     yield Row(
         "`Buffer.from_dlpack(array)`, `buffer.to_numpy()`",
         "µs",
@@ -163,18 +157,16 @@ def generation(model, peri, tokens):
         next(llm.stream(PROMPTS[0], params))
         return (time.perf_counter() - begin) * 1e3
 
-    alone_first = lambda: several(first)
-
     count = len(PROMPTS)
     generate = lambda: rate(lambda: llm.generate(PROMPTS, params))
-    yield Row("`LLM.generate`", "tok/s", generate, peer=("`peri generate`", command))
+    yield Row("`LLM.generate`", "tok/s", generate, peers={"`peri generate`": command})
     yield Row(f"`LLM.stream`, {count} at once", "tok/s", lambda: rate(streams))
     yield Row(f"`LLM.astream`, {count} tasks", "tok/s", lambda: rate(lambda: asyncio.run(tasks())))
     alone = lambda: rate(lambda: llm.generate(PROMPTS[0], params), PROMPTS[:1])
-    llama_rate, llama_first = llama_cpp_calls(model, tokens)
-    name = "llama-cpp-python"
-    yield Row("`LLM.generate`, one prompt", "tok/s", alone, peer=llama_rate and (name, llama_rate))
-    yield Row("`LLM.stream`, the first token", "ms", alone_first, peer=llama_first and (name, llama_first))
+    calls = {"llama-cpp-python": llama_cpp_calls(model, tokens), "mistralrs": mistralrs_calls(model, tokens)}
+    rates, firsts = ({name: pair[i] for name, pair in calls.items()} for i in range(2))
+    yield Row("`LLM.generate`, one prompt", "tok/s", alone, peers=rates)
+    yield Row("`LLM.stream`, the first token", "ms", lambda: several(first), peers=firsts)
 
 
 def llama_cpp_calls(model, tokens):
@@ -199,6 +191,33 @@ def llama_cpp_calls(model, tokens):
         llama.reset()
         begin = time.perf_counter()
         next(iter(call(stream=True)))
+        return (time.perf_counter() - begin) * 1e3
+
+    return rate, lambda: several(first)
+
+
+def mistralrs_calls(model, tokens):
+    """The same with mistral.rs, which ends answers at the end of the text. The first token is an answer of one token."""
+    modules = installed("mistralrs")
+    if not modules:
+        return None, None
+    (mistralrs,) = modules
+    path = Path(model)
+    which = mistralrs.Which.GGUF(quantized_model_id=str(path.parent), quantized_filename=path.name)
+    runner = mistralrs.Runner(which=which, prefix_cache_n=0)
+
+    def made(limit):
+        request = mistralrs.CompletionRequest(model="default", prompt=PROMPTS[0], max_tokens=limit, temperature=0)
+        return runner.send_completion_request(request).usage.completion_tokens
+
+    def rate():
+        begin = time.perf_counter()
+        count = made(tokens)
+        return count / (time.perf_counter() - begin)
+
+    def first():
+        begin = time.perf_counter()
+        made(1)
         return (time.perf_counter() - begin) * 1e3
 
     return rate, lambda: several(first)
