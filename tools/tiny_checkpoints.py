@@ -43,7 +43,7 @@ LONG: set[str] = {
     "llama4", "llama4_vision",
     "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
-    "lfm2", "lfm2_biases", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
+    "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "jamba", "jamba_dense", "bamba",
     "deepseek_v3", "glm_moe_dsa",
 }
@@ -415,6 +415,17 @@ MODELS = {
         "hidden_size": 24, "num_hidden_layers": 3, "vocab_size": 64, "full_attn_idxs": [0], "conv_bias": True,
         "conv_L_cache": 4, "block_auto_adjust_ff_dim": False,
     }),
+    # Experts in the layers after a dense one.
+    "lfm2_moe": ("Lfm2Moe", {
+        "hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 4, "vocab_size": 64,
+        "layer_types": ["conv", "conv", "full_attention", "conv"], "intermediate_size": 28, "moe_intermediate_size": 10,
+        "num_dense_layers": 1, "num_experts": 6, "num_experts_per_tok": 3, **TIED,
+    }),
+    "lfm2_moe_plain": ("Lfm2Moe", {
+        "hidden_size": 24, "num_hidden_layers": 2, "vocab_size": 64, "layer_types": ["full_attention", "conv"],
+        "moe_intermediate_size": 12, "num_dense_layers": 0, "num_experts": 5, "num_experts_per_tok": 2,
+        "use_expert_bias": False, "norm_topk_prob": False, "routed_scaling_factor": 1.7,
+    }),
     "mamba2": ("Mamba2", {
         "hidden_size": 30, "num_heads": 6, "head_dim": 10, "n_groups": 3, "state_size": 7, "vocab_size": 64,
         "conv_kernel": 4, "chunk_size": 32,
@@ -496,7 +507,7 @@ CONVERTED = {
     "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
     "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
-    "lfm2", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "jamba",
+    "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "jamba",
 }
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}
@@ -643,7 +654,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
     for name, buffer in sorted(model.named_buffers()):
         if name.endswith("layer_scalar"):
             buffer.copy_(1.0 + 0.4 * torch.randn(buffer.shape, generator=random))
-        if name.endswith("correction_bias"):
+        if name.endswith(("correction_bias", "expert_bias")):
             buffer.copy_(0.3 * torch.randn(buffer.shape, generator=random))
 
 

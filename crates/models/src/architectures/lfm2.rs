@@ -1,4 +1,5 @@
-//! LFM2: Llama with a norm on each query and key, and in most layers a short convolution in place of attention.
+//! LFM2: Llama with a norm on each query and key, and in most layers a short convolution in place of attention; with experts
+//! too.
 
 use graph::ops::RopeStyle;
 use serde_json::json;
@@ -38,6 +39,31 @@ pub(crate) const LFM2: Architecture = Architecture {
     ..LLAMA
 };
 
+/// LFM2 and LFM2.5 with experts, which the first layers do not have.
+pub(crate) const LFM2_MOE: Architecture = Architecture {
+    hugging_face: "Lfm2MoeForCausalLM",
+    examples: &["LiquidAI/LFM2-8B-A1B"],
+    gguf: "lfm2moe",
+    model_type: "lfm2_moe",
+    keys: &[
+        "conv_L_cache",
+        "full_attn_idxs",
+        "layer_types",
+        "moe_intermediate_size",
+        "norm_eps",
+        "norm_topk_prob",
+        "num_dense_layers",
+        "num_experts",
+        "num_experts_per_tok",
+        "num_key_value_heads",
+        "routed_scaling_factor",
+        "tie_embedding",
+    ],
+    complete: complete_moe,
+    names: &[EXPERT_NAMES, LFM2_NAMES, NAMES],
+    ..LFM2
+};
+
 /// The last norm has the name of another norm, on embeddings.
 const GGUF_NAMES: NameTable = &[("token_embd_norm", "output_norm")];
 
@@ -50,6 +76,17 @@ const LFM2_NAMES: NameTable = &[
     ("layers.#.conv.in_proj", "blk.#.shortconv.in_proj"),
     ("layers.#.conv.conv", "blk.#.shortconv.conv"),
     ("layers.#.conv.out_proj", "blk.#.shortconv.out_proj"),
+];
+
+/// Experts one by one or all together, their router, and the correction of its scores.
+const EXPERT_NAMES: NameTable = &[
+    ("layers.#.feed_forward.gate", "blk.#.ffn_gate_inp"),
+    ("layers.#.feed_forward.expert_bias", "blk.#.exp_probs_b.bias"),
+    ("layers.#.feed_forward.experts.#.w1", "blk.#.ffn_gate.#"),
+    ("layers.#.feed_forward.experts.#.w2", "blk.#.ffn_down.#"),
+    ("layers.#.feed_forward.experts.#.w3", "blk.#.ffn_up.#"),
+    ("layers.#.feed_forward.experts.gate_up_proj", "blk.#.ffn_gate_up_exps"),
+    ("layers.#.feed_forward.experts.down_proj", "blk.#.ffn_down_exps"),
 ];
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
@@ -66,6 +103,16 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     kinds_of_layers(keys)
 }
 
+fn complete_moe(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "num_dense_layers": 2, "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 1792,
+        "intermediate_size": 7168,
+    }));
+    keys.set("scoring_func", "sigmoid");
+    keys.rename("num_dense_layers", "first_k_dense_replace");
+    kinds_of_layers(keys)
+}
+
 /// The width of the block that has as many weights as a plain one four times as wide as the model.
 fn adjusted_width(keys: &ConfigKeys) -> Option<usize> {
     let width = keys.count("intermediate_size")? as f64 * 2.0 / 3.0;
@@ -75,7 +122,7 @@ fn adjusted_width(keys: &ConfigKeys) -> Option<usize> {
 }
 
 /// Completes the keys that dense and sparse models share.
-pub(super) fn kinds_of_layers(keys: &mut ConfigKeys) -> Result<(), String> {
+fn kinds_of_layers(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({
         "norm_eps": 1e-5, "num_key_value_heads": 8, "conv_L_cache": 3, "max_position_embeddings": 128_000,
         "rope_theta": 1e6, "tie_word_embeddings": true,
@@ -92,12 +139,12 @@ pub(super) fn kinds_of_layers(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 /// Filters are matrices, or have an axis of size 1 between their own.
-pub(super) fn convolutions(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
+fn convolutions(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
     (0..config.layers).for_each(|layer| layout.flatten(&format!("blk.{layer}.shortconv.conv.weight")));
     Ok(())
 }
 
-pub(super) fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     let norm = Norm::Rms { eps: config.norm_eps };
     decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));

@@ -187,6 +187,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma4::GEMMA4_VISION,
     gemma4::GEMMA4_UNIFIED,
     lfm2::LFM2,
+    lfm2::LFM2_MOE,
     mamba2::MAMBA2,
     mamba::MAMBA,
     granite_hybrid::GRANITE_HYBRID,
