@@ -44,7 +44,7 @@ LONG: set[str] = {
     "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
     "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
-    "falcon_h1", "falcon_h1_norms", "nemotron_h", "jamba", "jamba_dense", "bamba",
+    "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
     "deepseek_v3", "glm_moe_dsa",
 }
 SIZES = {
@@ -468,6 +468,25 @@ MODELS = {
         "mamba_head_dim": 7, "n_groups": 2, "conv_kernel": 4, "chunk_size": 32,
         "d_head": 7,
     }),
+    # Plain experts; those that read narrower rows; those of which groups are chosen.
+    "nemotron_h_moe": ("NemotronH", {
+        "hidden_size": 24, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "head_dim": 10,
+        "vocab_size": 64, "ssm_state_size": 9, "mamba_num_heads": 6, "mamba_head_dim": 7, "n_groups": 2,
+        "conv_kernel": 4, "chunk_size": 32, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "moe_shared_expert_intermediate_size": 18, "routed_scaling_factor": 2.5, "d_head": 7,
+    }),
+    "nemotron_h_latent": ("NemotronH", {
+        "hidden_size": 24, "layers_block_type": ["moe", "linear_attention", "full_attention", "moe"], "head_dim": 8, "vocab_size": 64,
+        "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 6, "n_groups": 1, "conv_kernel": 4,
+        "chunk_size": 32, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 10,
+        "moe_shared_expert_intermediate_size": 14, "moe_latent_size": 11, "norm_topk_prob": False, "d_head": 6, **TIED,
+    }),
+    "nemotron_h_groups": ("NemotronH", {
+        "hidden_size": 24, "layers_block_type": ["linear_attention", "moe", "mlp", "full_attention"], "head_dim": 8,
+        "intermediate_size": 20, "vocab_size": 64, "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 6,
+        "n_groups": 2, "conv_kernel": 4, "chunk_size": 32, "n_routed_experts": 8, "n_group": 4, "topk_group": 2,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 10, "moe_shared_expert_intermediate_size": 10,
+    }),
     "jamba": ("Jamba", {
         **SMALLER, "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 3,
         "num_experts_per_tok": 2, "mamba_d_state": 6, "mamba_dt_rank": 5, "intermediate_size": 12,
@@ -507,7 +526,7 @@ CONVERTED = {
     "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
     "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
-    "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "jamba",
+    "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "jamba",
 }
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}

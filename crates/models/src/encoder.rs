@@ -317,7 +317,7 @@ impl EncoderLayer {
 impl FeedForward {
     fn build(&self, context: &mut Context<'_, Texts>, prefix: &str, x: Value) -> Result<Value, Error> {
         match self {
-            FeedForward::Plain(plain) => plain.build(context, prefix, x),
+            FeedForward::Plain(plain) => plain.build(context, prefix, "", x),
             FeedForward::Gated { block, down_bias } => {
                 let y = block.build(context, prefix, "", x)?;
                 if !down_bias {

@@ -57,7 +57,9 @@ fn json() -> String {
 fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        lines.push(format!("  {:<38} {}", architecture.hugging_face, architecture.gguf));
+        let gguf = [Some(architecture.gguf), architecture.gguf_of_experts];
+        let gguf: Vec<&str> = gguf.into_iter().flatten().collect();
+        lines.push(format!("  {:<38} {}", architecture.hugging_face, gguf.join(", ")));
     }
     lines.push("Encoders:".into());
     for encoder in models::ENCODERS {

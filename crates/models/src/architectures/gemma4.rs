@@ -196,9 +196,7 @@ fn gemma4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
         layer.channel = match layer.channel {
             Channel::Experts(mut experts) => {
                 experts.scaled = true;
-                if let Activation::Unary(unary) = activation {
-                    experts.activation = unary;
-                }
+                experts.activation = activation;
                 Channel::GatedAndExperts(GatedAndExperts { gated, experts, norm })
             }
             _ => Channel::Gated(gated),

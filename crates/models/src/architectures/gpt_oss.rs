@@ -9,7 +9,7 @@ use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm, windowed};
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Channel, Config, Decoder, Error, Rope, Scaling, WeightTypes};
+use crate::{Activation, Channel, Config, Decoder, Error, Rope, Scaling, WeightTypes};
 
 /// GPT-OSS.
 pub(crate) const GPT_OSS: Architecture = Architecture {
@@ -103,7 +103,7 @@ fn gpt_oss(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Deco
     decoder.attentions_mut().for_each(|attention| attention.sinks = true);
     for layer in &mut decoder.layers {
         if let Channel::Experts(experts) = &mut layer.channel {
-            experts.activation = Unary::GeluQuick;
+            experts.activation = Activation::Unary(Unary::GeluQuick);
             experts.offset = 1.0;
         }
     }

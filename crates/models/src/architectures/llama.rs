@@ -16,6 +16,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
     examples: &["meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"],
     gguf: "llama",
+    gguf_of_experts: None,
     model_type: "llama",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
     complete: rms_norm,
@@ -179,16 +180,13 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
     }
     let shared = experts.shared_width;
     let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
-    let ExpertConfig { count, per_token, width, routing, .. } = experts;
+    let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
-    let activation = match config.activation {
-        None => Unary::Silu,
-        Some(Activation::Unary(unary)) => unary,
-        Some(Activation::ReluSquared) => unreachable!("refused where the configuration is checked"),
-    };
     Channel::Experts(Experts {
         width,
-        activation,
+        activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
+        plain: false,
+        latent,
         count,
         per_token,
         routing,

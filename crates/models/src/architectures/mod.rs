@@ -76,6 +76,8 @@ pub struct Architecture {
     pub examples: &'static [&'static str],
     /// The name in GGUF's `general.architecture`.
     pub gguf: &'static str,
+    /// The same in files of models with experts, if it is another one.
+    pub gguf_of_experts: Option<&'static str>,
     /// The `model_type` in a `config.json`.
     pub model_type: &'static str,
     /// The keys of a `config.json` that `transformers` reads for the family, beyond those that all families have.
@@ -294,7 +296,13 @@ impl Architecture {
     /// # Errors
     /// If there is none, listing those there are.
     pub fn from_gguf(name: &str) -> Result<&'static Architecture, Error> {
-        find(name, |architecture| architecture.gguf, |encoder| encoder.gguf)
+        let of_experts = ARCHITECTURES.iter().find(|own| own.gguf_of_experts == Some(name));
+        of_experts.map_or_else(|| find(name, |own| own.gguf, |encoder| encoder.gguf), Ok)
+    }
+
+    /// What the GGUF file of a model of the family calls it.
+    pub(crate) fn gguf_name(&self, has_experts: bool) -> &'static str {
+        self.gguf_of_experts.filter(|_| has_experts).unwrap_or(self.gguf)
     }
 
     /// The architecture with a Hugging Face name.

@@ -1,20 +1,25 @@
-//! Nemotron-H: layers of one block each: a state space, attention without positions, or a plain feed-forward block.
+//! Nemotron-H: layers of one block each: a state space, attention without positions, or a plain feed-forward block or plain
+//! experts.
 
 use serde_json::json;
 
 use super::Architecture;
+use super::glm4_moe::{self, routed_experts};
 use super::llama::{LLAMA, llama};
 use super::mamba::{self, MAMBA_NAMES, without_positions};
 use super::mamba2::{self, HEAD_NAMES};
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::names::NameTable;
-use crate::{Activation, Channel, Config, Decoder, Error, LoneBlock, Mixer, Plain, Rope, WeightTypes};
+use crate::{
+    Activation, Channel, Config, Decoder, Error, Experts, LoneBlock, Mixer, Plain, Rope, WeightTypes,
+};
 
-/// Nemotron-H and Nemotron Nano 2, dense.
+/// Nemotron-H and Nemotron Nano 2, dense; Nemotron 3, with experts.
 pub(crate) const NEMOTRON_H: Architecture = Architecture {
     hugging_face: "NemotronHForCausalLM",
-    examples: &["nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nvidia/Nemotron-H-8B-Base-8K"],
+    examples: &["nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"],
     gguf: "nemotron_h",
+    gguf_of_experts: Some("nemotron_h_moe"),
     model_type: "nemotron_h",
     keys: &[
         "attention_head_dim",
@@ -27,10 +32,20 @@ pub(crate) const NEMOTRON_H: Architecture = Architecture {
         "mamba_head_dim",
         "mamba_num_heads",
         "mlp_hidden_act",
+        "moe_intermediate_size",
+        "moe_latent_size",
+        "moe_shared_expert_intermediate_size",
+        "n_group",
         "n_groups",
+        "n_routed_experts",
+        "norm_topk_prob",
+        "num_experts_per_tok",
         "num_key_value_heads",
+        "num_local_experts",
+        "routed_scaling_factor",
         "ssm_state_size",
         "time_step_limit",
+        "topk_group",
     ],
     complete,
     gguf_quirks,
@@ -49,6 +64,16 @@ const NEMOTRON_H_NAMES: NameTable = &[
     ("layers.#.mixer.o_proj", "blk.#.attn_output"),
     ("layers.#.mixer.up_proj", "blk.#.ffn_up"),
     ("layers.#.mixer.down_proj", "blk.#.ffn_down"),
+    ("layers.#.mixer.gate", "blk.#.ffn_gate_inp"),
+    ("layers.#.mixer.gate.e_score_correction_bias", "blk.#.exp_probs_b"),
+    ("layers.#.mixer.experts.#.up_proj", "blk.#.ffn_up.#"),
+    ("layers.#.mixer.experts.#.down_proj", "blk.#.ffn_down.#"),
+    ("layers.#.mixer.experts.up_proj", "blk.#.ffn_up_exps"),
+    ("layers.#.mixer.experts.down_proj", "blk.#.ffn_down_exps"),
+    ("layers.#.mixer.shared_experts.up_proj", "blk.#.ffn_up_shexp"),
+    ("layers.#.mixer.shared_experts.down_proj", "blk.#.ffn_down_shexp"),
+    ("layers.#.mixer.fc1_latent_proj", "blk.#.ffn_latent_down"),
+    ("layers.#.mixer.fc2_latent_proj", "blk.#.ffn_latent_up"),
 ];
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
@@ -71,11 +96,12 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     }
     keys.rename("hybrid_override_pattern", "lone_blocks");
     let pattern = keys.text("lone_blocks").ok_or("no key says which block each layer has")?;
-    if pattern.contains('E') {
-        return Err("layers of experts are not supported".into());
+    let sparse: Vec<bool> = pattern.chars().map(|letter| letter == 'E').collect();
+    keys.set("num_hidden_layers", sparse.len());
+    if sparse.contains(&true) {
+        complete_experts(keys);
+        keys.set("sparse_layers", sparse);
     }
-    let layers = pattern.len();
-    keys.set("num_hidden_layers", layers);
     let width = keys.count("mamba_num_heads").zip(keys.count("mamba_head_dim"));
     if let Some(channels) = width.and_then(|(heads, dim)| heads.checked_mul(dim)) {
         keys.set("mamba_channels", channels);
@@ -94,9 +120,23 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     Ok(())
 }
 
+fn complete_experts(keys: &mut ConfigKeys) {
+    routed_experts(
+        keys,
+        json!({
+            "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 7688,
+            "moe_shared_expert_intermediate_size": 7688, "n_group": 1, "topk_group": 1,
+        }),
+    );
+    keys.rename("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size");
+    keys.set("scoring_func", "sigmoid");
+    keys.set("topk_method", "noaux_tc");
+}
+
 /// Files list the key and value heads of each layer and the width of its feed-forward block, of which one or none is 0.
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
-    let heads = keys.optional_list::<usize>("attention.head_count_kv", config.layers)?;
+    let blocks = config.layers + config.prediction_layers;
+    let heads = keys.optional_list::<usize>("attention.head_count_kv", blocks)?;
     if let (Some(heads), Some(widths)) = (heads, config.layer_widths.take()) {
         let blocks = heads.iter().zip(&widths).map(|(&heads, &width)| match (heads, width) {
             (0, 0) => LoneBlock::StateSpace,
@@ -107,6 +147,7 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     }
     config.recurrent_layers = None;
     config.activation = Some(Activation::ReluSquared);
+    glm4_moe::gguf_quirks(keys, config)?;
     mamba::no_positions(keys, config)
 }
 
@@ -119,9 +160,13 @@ fn nemotron_h(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> D
             activation: config.activation.unwrap_or(Activation::ReluSquared),
             bias: weights.dtype(&format!("blk.{index}.ffn_up.bias")).is_some(),
         };
+        let channel = match layer.channel {
+            Channel::Experts(experts) => Channel::Experts(Experts { plain: true, ..experts }),
+            _ => Channel::Plain(plain),
+        };
         (layer.mixer, layer.channel) = match block {
             LoneBlock::Attention => (layer.mixer, Channel::None),
-            LoneBlock::FeedForward => (Mixer::None, Channel::Plain(plain)),
+            LoneBlock::FeedForward => (Mixer::None, channel),
             LoneBlock::StateSpace => match mamba2::state_space(config, index, weights) {
                 Some(space) => (Mixer::StateSpace(space), Channel::None),
                 None => continue,

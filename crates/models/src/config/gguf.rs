@@ -302,6 +302,7 @@ fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
         per_token: keys.size("expert_used_count")?,
         width,
         shared_width: shared.filter(|&width| width > 0),
+        latent: keys.optional("moe_latent_size")?,
         routing: routing(keys)?,
     }))
 }
@@ -406,6 +407,7 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LoneBlock;
 
     /// A small model of a family, with keys of its own.
     fn read(family: &str, keys: &[(&str, MetaValue)]) -> Result<Config, Error> {
@@ -498,6 +500,31 @@ mod tests {
         let error = sizes("qwen35moe", 61).unwrap_err().to_string();
         assert_eq!(error, "GGUF metadata: 6 value heads of delta nets cannot share 61 dims evenly");
         assert!(read("qwen35", &[]).is_err());
+    }
+
+    /// The last block predicts tokens further ahead, with attention and experts.
+    #[test]
+    fn nemotron_lists_what_each_layer_has() {
+        let heads = vec![0u32, 0, 2, 0, 0, 2];
+        let widths = vec![0u32, 12, 0, 0, 12, 12];
+        let mut keys = vec![
+            ("nextn_predict_layers", MetaValue::from(1u32)),
+            ("attention.head_count_kv", heads.into()),
+            ("feed_forward_length", widths.into()),
+            ("expert_count", 8u32.into()),
+            ("expert_used_count", 3u32.into()),
+            ("expert_feed_forward_length", 12u32.into()),
+            ("moe_latent_size", 20u32.into()),
+        ];
+        for key in ["ssm.conv_kernel", "ssm.group_count", "ssm.state_size", "ssm.time_step_rank"] {
+            keys.push((key, 4u32.into()));
+        }
+        keys.push(("ssm.inner_size", 8u32.into()));
+        let config = read("nemotron_h_moe", &keys).unwrap();
+        let (space, feed) = (LoneBlock::StateSpace, LoneBlock::FeedForward);
+        assert_eq!(config.lone_blocks.unwrap(), [space, feed, LoneBlock::Attention, space, feed]);
+        let experts = config.experts.unwrap();
+        assert_eq!((experts.latent, experts.routing.scores), (Some(20), Scores::Sigmoid));
     }
 
     #[test]

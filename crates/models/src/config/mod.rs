@@ -158,6 +158,8 @@ pub struct ExpertConfig {
     pub width: usize,
     /// The width inside an expert that every token gets beside.
     pub shared_width: Option<usize>,
+    /// The width of what they read and compute, if it is not that of the model.
+    pub latent: Option<usize>,
     /// How they are chosen; the weights say whether there is a correction.
     pub routing: Routing,
 }
@@ -409,6 +411,7 @@ impl Config {
                 ("number of experts per token", experts.per_token, experts.count),
                 ("feed-forward size of experts", experts.width, MAX_SIZE),
                 ("feed-forward size of the shared expert", experts.shared_width.unwrap_or(1), MAX_SIZE),
+                ("latent size of experts", experts.latent.unwrap_or(1), MAX_SIZE),
             ]
         });
         let latent = self.latent.map(|latent| {
@@ -510,9 +513,6 @@ impl Config {
                     self.error("the first layer takes the positions that an earlier one chose".into())
                 );
             }
-        }
-        if self.experts.is_some() && self.activation == Some(Activation::ReluSquared) {
-            return Err(self.error("experts with the activation `relu2` are not supported".into()));
         }
         if let Some(Temperature { growth, context, .. }) = self.temperature
             && !(growth.is_finite() && growth >= 0.0 && context > 0)
@@ -817,15 +817,16 @@ pub(crate) mod tests {
             refusal(Config { global_heads, ..small() }).contains("4 heads cannot share 3 key-value heads")
         );
         let experts = |count, per_token| {
-            let experts =
-                ExpertConfig { count, per_token, width: 96, shared_width: None, routing: Routing::default() };
+            let (width, routing) = (96, Routing::default());
+            let experts = ExpertConfig { count, per_token, width, shared_width: None, latent: None, routing };
             Config { experts: Some(experts), ..small() }
         };
         assert!(experts(8, 8).checked().is_ok());
         assert_eq!(refusal(experts(8, 9)), "test: the number of experts per token is 9, expected 1 to 8");
         assert_eq!(refusal(experts(5000, 1)), "test: the number of experts is 5000, expected 1 to 4096");
         let routed = |routing: Routing| {
-            let experts = ExpertConfig { count: 8, per_token: 3, width: 96, shared_width: None, routing };
+            let (count, per_token, width) = (8, 3, 96);
+            let experts = ExpertConfig { count, per_token, width, shared_width: None, latent: None, routing };
             refusal(Config { experts: Some(experts), ..small() })
         };
         let grouped = |count: usize, chosen: usize, best: usize| {

@@ -117,7 +117,7 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
             "feed_forward_length",
             match config.layer_widths.as_deref() {
                 Some(widths) => sizes(widths),
-                None => in_layers(config, LoneBlock::FeedForward, config.feed_forward),
+                None => in_layers(config, LoneBlock::FeedForward, lone_width(config)),
             },
         ),
         // Layers of state spaces alone have none.
@@ -174,6 +174,14 @@ fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     keys.extend(numbers.filter_map(|(key, number)| Some((key, number?.into()))));
     keys.extend(scaling(config));
     keys
+}
+
+/// The width of feed-forward blocks: in layers of one block, that of experts if there are some.
+fn lone_width(config: &Config) -> usize {
+    match (config.experts, &config.lone_blocks) {
+        (Some(experts), Some(_)) => experts.width,
+        _ => config.feed_forward,
+    }
 }
 
 /// A size, or for each layer the size or 0, where not all layers have a block.
@@ -299,6 +307,7 @@ fn expert_keys(experts: &ExpertConfig, sparse: Option<&[bool]>) -> Vec<(&'static
         keys.push(("expert_shared_feed_forward_length", size(width)));
         keys.push(("expert_shared_count", size(width.div_ceil(experts.width))));
     }
+    keys.extend(experts.latent.map(|width| ("moe_latent_size", size(width))));
     if routing.scores == Scores::Sigmoid {
         keys.push(("expert_gating_func", size(2)));
     }

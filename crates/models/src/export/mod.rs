@@ -98,7 +98,8 @@ impl Export {
                     let styles = [rope, architecture.gguf_rope];
                     let has = |name: &str| checkpoint.canonical_names().contains_key(name);
                     let names = (architecture.gguf_names)(&has);
-                    let Architecture { gguf, zero_centered_norms, gguf_joins_gates, .. } = *architecture;
+                    let Architecture { zero_centered_norms, gguf_joins_gates, .. } = *architecture;
+                    let gguf = architecture.gguf_name(config.experts.is_some());
                     (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
                 }
                 Network::Encoder(_) => {

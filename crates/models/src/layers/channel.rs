@@ -13,7 +13,7 @@ pub enum Channel {
     Gated(Gated),
     /// One plain block for all tokens.
     Plain(Plain),
-    /// A few of many gated blocks for each token.
+    /// A few of many blocks for each token.
     Experts(Experts),
     /// Both, side by side.
     GatedAndExperts(GatedAndExperts),
@@ -82,7 +82,7 @@ impl Channel {
     ) -> Result<Value, Error> {
         match self {
             Channel::Gated(gated) => gated.build(context, prefix, "", x),
-            Channel::Plain(plain) => plain.build(context, prefix, x),
+            Channel::Plain(plain) => plain.build(context, prefix, "", x),
             Channel::Experts(experts) => experts.build(context, prefix, x, x),
             Channel::GatedAndExperts(both) => both.build(context, prefix, x, residual),
             Channel::None => Ok(x),
@@ -197,17 +197,18 @@ fn cut_off<V>(context: &mut Context<'_, V>, gate: Value, deviations: f32) -> Res
 }
 
 impl Plain {
-    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_up` and `{prefix}.ffn_down`.
+    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_up{suffix}` and `{prefix}.ffn_down{suffix}`.
     pub(crate) fn build<V>(
         &self,
         context: &mut Context<'_, V>,
         prefix: &str,
+        suffix: &str,
         x: Value,
     ) -> Result<Value, Error> {
         let (hidden, width) = (context.hidden, self.width);
-        let inner = linear(context, &format!("{prefix}.ffn_up"), [width, hidden], self.bias, x)?;
+        let inner = linear(context, &format!("{prefix}.ffn_up{suffix}"), [width, hidden], self.bias, x)?;
         let inner = self.activation.build(context, inner)?;
-        linear(context, &format!("{prefix}.ffn_down"), [hidden, width], self.bias, inner)
+        linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)
     }
 
     /// The number of weights.

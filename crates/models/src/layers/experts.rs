@@ -4,7 +4,7 @@ use graph::Value;
 use graph::ops::{Binary, Constant, Embedding, ExpertLinear, Gather, Reduce, ReduceKind, Reshape, Unary};
 use tensor::Tensor;
 
-use super::{Activation, Context, Gated, Routing, add, at_most, clip};
+use super::{Activation, Context, Gated, Plain, Routing, add, at_most, clip, linear};
 use crate::Error;
 
 /// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores, which are a
@@ -13,8 +13,13 @@ use crate::Error;
 pub struct Experts {
     /// The inner width of each.
     pub width: usize,
-    /// The function of their gates.
-    pub activation: Unary,
+    /// The function of their gates; of plain ones, that between their projections.
+    pub activation: Activation,
+    /// Whether they are plain blocks, without gates, and so is the one that every token gets.
+    pub plain: bool,
+    /// The width of what they read and compute, if it is not that of the model: projections that all of them share lead there
+    /// and back.
+    pub latent: Option<usize>,
     /// How many there are.
     pub count: usize,
     /// How many of them each token gets.
@@ -35,7 +40,7 @@ pub struct Experts {
     pub scales_input: bool,
 }
 
-/// A gated block for every token.
+/// A block for every token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedExpert {
     /// The inner width.
@@ -61,28 +66,33 @@ impl Experts {
             shares = context.graph.push_one(Binary::Mul.into(), &[shares, factors])?;
         }
         let shares = reshape(context, vec!["tokens".into(), self.per_token.into(), 1.into()], shares)?;
-        let read = match self.scales_input {
-            false => x,
-            true => {
-                let x = reshape(context, vec!["tokens".into(), 1.into(), hidden.into()], x)?;
-                context.graph.push_one(Binary::Mul.into(), &[x, shares])?
-            }
-        };
-        let inner = self.gated(context, prefix, read, chosen)?;
-        let outer = [self.count, hidden, self.width];
-        let y = self.project(context, &format!("{prefix}.ffn_down_exps"), outer, inner, chosen)?;
-        // [tokens, per_token, hidden]
+        let mut read = x;
+        if let Some(latent) = self.latent {
+            read = linear(context, &format!("{prefix}.ffn_latent_down"), [latent, hidden], false, read)?;
+        }
+        let outer = self.latent.unwrap_or(hidden);
+        if self.scales_input {
+            read = reshape(context, vec!["tokens".into(), 1.into(), outer.into()], read)?;
+            read = context.graph.push_one(Binary::Mul.into(), &[read, shares])?;
+        }
+        let inner = self.inner(context, prefix, read, chosen)?;
+        let shape = [self.count, outer, self.width];
+        let y = self.project(context, &format!("{prefix}.ffn_down_exps"), shape, inner, chosen)?;
+        // [tokens, per_token, outer]
         let y = match self.scales_input {
             true => y,
             false => context.graph.push_one(Binary::Mul.into(), &[y, shares])?,
         };
         let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
         let y = context.graph.push_one(sum.into(), &[y])?;
-        let y = reshape(context, vec!["tokens".into(), hidden.into()], y)?;
+        let mut y = reshape(context, vec!["tokens".into(), outer.into()], y)?;
+        if let Some(latent) = self.latent {
+            y = linear(context, &format!("{prefix}.ffn_latent_up"), [hidden, latent], false, y)?;
+        }
         match self.shared {
             None => Ok(y),
             Some(shared) => {
-                let shared = shared.build(context, prefix, self.activation, x)?;
+                let shared = shared.build(context, prefix, self, x)?;
                 add(context, y, shared)
             }
         }
@@ -99,36 +109,47 @@ impl Experts {
     }
 
     fn count_with(&self, experts: usize, hidden: usize) -> usize {
-        let shared =
-            self.shared.map_or(0, |shared| 3 * hidden * shared.width + if shared.gated { hidden } else { 0 });
+        let matrices = if self.plain { 2 } else { 3 };
+        let of_shared =
+            |shared: SharedExpert| matrices * hidden * shared.width + if shared.gated { hidden } else { 0 };
+        let shared = self.shared.map_or(0, of_shared) + self.latent.map_or(0, |latent| 2 * hidden * latent);
         let of_count = |given: bool| if given { self.count } else { 0 };
         let Routing { bias, correction, .. } = self.routing;
         let of_router = hidden * self.count + of_count(bias) + of_count(correction) + of_count(self.scaled);
-        let biases = if self.bias { 2 * self.width + hidden } else { 0 };
-        of_router + shared + experts * (3 * hidden * self.width + biases)
+        let outer = self.latent.unwrap_or(hidden);
+        let biases = if self.bias { (matrices - 1) * self.width + outer } else { 0 };
+        of_router + shared + experts * (matrices * outer * self.width + biases)
     }
 
     /// What the last projections of each token's experts take: f32[tokens, per_token, width]
-    fn gated(
+    fn inner(
         &self,
         context: &mut Context<'_>,
         prefix: &str,
         x: Value,
         chosen: Value,
     ) -> Result<Value, Error> {
-        let shape = [self.count, self.width, context.hidden];
+        let shape = [self.count, self.width, self.latent.unwrap_or(context.hidden)];
         let [gate, up] = ["gate", "up"].map(|stem| format!("{prefix}.ffn_{stem}_exps"));
-        if !self.bias && self.limit.is_none() && self.offset == 0.0 {
+        if self.plain {
+            let up = self.project(context, &up, shape, x, chosen)?;
+            return self.activation.build(context, up);
+        }
+        if let Activation::Unary(activation) = self.activation
+            && !self.bias
+            && self.limit.is_none()
+            && self.offset == 0.0
+        {
             let gate = context.experts(&format!("{gate}.weight"), shape)?;
             let up = context.experts(&format!("{up}.weight"), shape)?;
-            let gated = ExpertLinear { gate: Some(self.activation) };
+            let gated = ExpertLinear { gate: Some(activation) };
             return Ok(context.graph.push_one(gated.into(), &[x, chosen, gate, up])?);
         }
         let mut gate = self.project(context, &gate, shape, x, chosen)?;
         if let Some(limit) = self.limit {
             gate = at_most(context, gate, limit)?;
         }
-        let gate = context.graph.push_one(self.activation.into(), &[gate])?;
+        let gate = self.activation.build(context, gate)?;
         let up = self.project(context, &up, shape, x, chosen)?;
         let up = clip(context, up, self.limit)?;
         let offset = context.graph.push_one(Constant::new(Tensor::scalar(self.offset)).into(), &[])?;
@@ -162,18 +183,17 @@ impl SharedExpert {
         &self,
         context: &mut Context<'_>,
         prefix: &str,
-        activation: Unary,
+        experts: &Experts,
         x: Value,
     ) -> Result<Value, Error> {
-        let block = Gated {
-            width: self.width,
-            activation: Activation::Unary(activation),
-            bias: false,
-            cutoff: None,
-            gate_scale: 1.0,
-            output_scale: 1.0,
+        let (width, activation) = (self.width, experts.activation);
+        let plain = Plain { width, activation, bias: false };
+        let gated =
+            Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
+        let y = match experts.plain {
+            true => plain.build(context, prefix, "_shexp", x)?,
+            false => gated.build(context, prefix, "_shexp", x)?,
         };
-        let y = block.build(context, prefix, "_shexp", x)?;
         if !self.gated {
             return Ok(y);
         }

@@ -181,6 +181,8 @@ const NOT_AS_GGUF: &[&str] = &[
     "llama4_vision",
     // Limits of steps.
     "mamba2_biases",
+    // Plain blocks of another width than that of experts.
+    "nemotron_h_groups",
     // Layers without positions that are others than usual.
     "smollm3",
     // An activation that is not the family's.

@@ -12,6 +12,7 @@ pub(super) struct File {
     num_experts_per_tok: Option<usize>,
     moe_intermediate_size: Option<usize>,
     shared_expert_intermediate_size: Option<usize>,
+    moe_latent_size: Option<usize>,
     norm_topk_prob: Option<bool>,
     mlp_only_layers: Option<Vec<usize>>,
     decoder_sparse_step: Option<usize>,
@@ -35,6 +36,7 @@ impl File {
             per_token: self.num_experts_per_tok.ok_or("experts without `num_experts_per_tok`")?,
             width: self.moe_intermediate_size.unwrap_or(width),
             shared_width: self.shared_expert_intermediate_size.filter(|&width| width > 0),
+            latent: self.moe_latent_size,
             routing: self.routing()?,
         }))
     }
@@ -101,14 +103,16 @@ mod tests {
         assert_eq!(file(r#"{"num_experts": 0}"#).read(9), Ok(None));
         let mixtral = file(r#"{"num_experts": 8, "num_experts_per_tok": 2}"#);
         let routing = Routing::default();
-        let experts = ExpertConfig { count: 8, per_token: 2, width: 9, shared_width: None, routing };
+        let experts =
+            ExpertConfig { count: 8, per_token: 2, width: 9, shared_width: None, latent: None, routing };
         assert_eq!((mixtral.read(9), mixtral.sparse_layers(3)), (Ok(Some(experts)), Ok(None)));
         let qwen = file(
             r#"{"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 5, "norm_topk_prob": false,
                 "shared_expert_intermediate_size": 7, "decoder_sparse_step": 2, "mlp_only_layers": [3]}"#,
         );
         let routing = Routing { normalized: false, ..routing };
-        let experts = ExpertConfig { count: 60, per_token: 4, width: 5, shared_width: Some(7), routing };
+        let experts =
+            ExpertConfig { count: 60, per_token: 4, width: 5, shared_width: Some(7), latent: None, routing };
         assert_eq!(qwen.read(9), Ok(Some(experts)));
         let sparse = qwen.sparse_layers(6).unwrap().unwrap();
         assert_eq!(sparse, [false, true, false, false, false, true]);
