@@ -231,6 +231,10 @@ MODELS = {
         "routed_scaling_factor": 2.5, "num_mtp_layers": 0,
         "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
     }),
+    "kimi_k25": ("DeepseekV3", {
+        **LATENT, "q_lora_rank": 9, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1, "routed_scaling_factor": 2.8, "num_mtp_layers": 0,
+    }),
     # Fewer positions than the prompt has are chosen, by so many heads that hardly any scores are equal (0).
     "deepseek_v32": ("DeepseekV32", {
         **LATENT, "q_lora_rank": 10, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
@@ -268,6 +272,16 @@ MODELS = {
         **SMALLER, "head_dim": 10, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 12,
         "rope_parameters": {**THETA, "partial_rotary_factor": 0.6}, "rotary_dim": 6,
         "scoring_func": "sigmoid",
+    }),
+    # Positions that count by time, height and width, which are one and the same for text.
+    "qwen3_vl": ("Qwen3VLForConditionalGeneration", {
+        "head_dim": 12, "intermediate_size": 24, "rope_parameters": {**THETA, "mrope_section": [2, 2, 2], "mrope_interleaved": True},
+        "vision_config": {**QWEN_VISION, "out_hidden_size": 32, "deepstack_visual_indexes": [0]}, **TIED,
+    }),
+    "qwen3_vl_moe": ("Qwen3VLMoeForConditionalGeneration", {
+        **SMALLER, "head_dim": 10, "num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 8, "rope_parameters": {**THETA, "mrope_section": [2, 2, 1], "mrope_interleaved": True},
+        "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
     }),
     # Attention between delta nets.
     "qwen3_next": ("Qwen3Next", {
@@ -426,6 +440,14 @@ MODELS = {
         "moe_intermediate_size": 12, "num_dense_layers": 0, "num_experts": 5, "num_experts_per_tok": 2,
         "use_expert_bias": False, "norm_topk_prob": False, "routed_scaling_factor": 1.7,
     }),
+    "lfm2_vl": ("Lfm2VlForConditionalGeneration", {
+        "model_type": "lfm2", "hidden_size": 24, "num_hidden_layers": 2, "vocab_size": 64,
+        "layer_types": ["full_attention", "conv"], "intermediate_size": 24, "block_auto_adjust_ff_dim": False, **TIED,
+        "vision_config": {
+            "model_type": "siglip2_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "num_patches": 4, "patch_size": 2,
+        },
+    }),
     "mamba2": ("Mamba2", {
         "hidden_size": 30, "num_heads": 6, "head_dim": 10, "n_groups": 3, "state_size": 7, "vocab_size": 64,
         "conv_kernel": 4, "chunk_size": 32,
@@ -523,17 +545,18 @@ GGUF_NAMES = {
 CONVERTED = {
     "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
     "deepseek_v2", "deepseek_v2_greedy",
-    "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
+    "deepseek_v3", "deepseek_v32", "kimi_k25", "qwen3_vl", "qwen3_vl_moe", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
     "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
-    "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "jamba",
+    "kimi_k25", "qwen3_vl", "qwen3_vl_moe", "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "jamba",
 }
 # Those whose files hold weights that predict tokens further ahead.
 PREDICTING = {"qwen3_5_vision"}
-# Text models that are saved as parts of models that see, which are called so.
+# Text models that are saved as parts of models that see, which are called so, and what is in front of their names.
 PARTS = {
-    "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n"),
-    "llama4_vision": ("Llama4ForConditionalGeneration", "llama4"),
+    "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n", {"model.": "model.language_model."}),
+    "llama4_vision": ("Llama4ForConditionalGeneration", "llama4", {"model.": "model.language_model."}),
+    "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k25", {"": "language_model."}),
 }
 # Texts that are longer than the furthest relative position that has a bucket of its own.
 ENCODER_LENGTH = 150
@@ -860,11 +883,13 @@ def convert(folder: Path, vocab_size: int) -> None:
             model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf").write()
 
 
-def as_part(folder: Path, architecture: str, model_type: str) -> None:
-    """Makes a checkpoint one of a model that sees, with a tensor of the other half."""
+def as_part(folder: Path, architecture: str, model_type: str, prefixes: dict) -> None:
+    """Makes a checkpoint one of a model that sees, with a tensor of the other half, which may be quantized."""
     weights = load_file(folder / "model.safetensors")
-    weights = {re.sub("^model\\.", "model.language_model.", name): weight for name, weight in weights.items()}
-    weights["model.vision_tower.weight"] = torch.zeros(2, 2)
+    for own, other in prefixes.items():
+        weights = {re.sub(f"^{own}", other, name): weight for name, weight in weights.items()}
+    quantized = model_type == "kimi_k25"
+    weights["model.vision_tower.weight"] = torch.zeros(2, 2, dtype=torch.float8_e4m3fn if quantized else None)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     text = json.loads((folder / "config.json").read_text())
     config = {"architectures": [architecture], "model_type": model_type, "text_config": text}
@@ -917,6 +942,11 @@ def write(name: str, family: str, settings: dict) -> None:
         kinds = {"linear_attention": "mamba", "full_attention": "attention"}
         described["layer_types"] = [kinds[kind] for kind in described["layer_types"]]
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    if name == "qwen3_vl_moe":
+        # As it is published.
+        weights = load_file(folder / "model.safetensors")
+        turned = lambda name, weight: weight.transpose(1, 2).contiguous() if ".experts." in name else weight
+        save_file({name: turned(name, weight) for name, weight in weights.items()}, folder / "model.safetensors", {"format": "pt"})
     if name in PARTS:
         as_part(folder, *PARTS[name])
     if name in CONVERTED:

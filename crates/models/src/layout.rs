@@ -25,6 +25,11 @@ impl<'a> Layout<'a> {
         self.names.contains_key(name)
     }
 
+    /// The shape of a weight, if it is there.
+    pub(crate) fn shape(&self, name: &str) -> Option<Shape> {
+        Some(describe(self.weights, self.names.get(name)?)?.1)
+    }
+
     /// Gives a weight, if it is there, another name.
     pub(crate) fn rename(&mut self, name: &str, other: &str) {
         if let Some(stored) = self.names.remove(name) {
@@ -299,7 +304,7 @@ impl<'a> Layout<'a> {
     }
 
     fn rows(&self, name: &str) -> Option<usize> {
-        describe(self.weights, self.names.get(name)?)?.1.first().copied()
+        self.shape(name)?.first().copied()
     }
 
     /// Gives all matrices of a layer's experts the name of one weight [experts, rows, columns], and the gate of a shared

@@ -43,6 +43,14 @@ pub(crate) const DEEPSEEK_V3: Architecture = Architecture {
     ..DEEPSEEK_V2
 };
 
+/// Kimi K2.5 and K2.6, of which we run the text half.
+pub(crate) const KIMI_K25: Architecture = Architecture {
+    hugging_face: "KimiK25ForConditionalGeneration",
+    examples: &["moonshotai/Kimi-K2.5", "moonshotai/Kimi-K2.6"],
+    model_type: "kimi_k25",
+    ..DEEPSEEK_V3
+};
+
 /// GLM-4.7-Flash.
 pub(crate) const GLM4_MOE_LITE: Architecture = Architecture {
     hugging_face: "Glm4MoeLiteForCausalLM",

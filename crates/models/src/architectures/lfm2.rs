@@ -39,6 +39,14 @@ pub(crate) const LFM2: Architecture = Architecture {
     ..LLAMA
 };
 
+/// LFM2 that sees, of which we run the text half.
+pub(crate) const LFM2_VISION: Architecture = Architecture {
+    hugging_face: "Lfm2VlForConditionalGeneration",
+    examples: &["LiquidAI/LFM2-VL-1.6B", "LiquidAI/LFM2.5-VL-1.6B"],
+    model_type: "lfm2_vl",
+    ..LFM2
+};
+
 /// LFM2 and LFM2.5 with experts, which the first layers do not have.
 pub(crate) const LFM2_MOE: Architecture = Architecture {
     hugging_face: "Lfm2MoeForCausalLM",

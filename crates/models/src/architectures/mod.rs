@@ -49,6 +49,7 @@ mod qwen3;
 mod qwen3_5;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen3_vl;
 mod roberta;
 mod seed_oss;
 mod smollm3;
@@ -137,6 +138,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen2_moe::QWEN2_MOE,
     qwen3::QWEN3,
     qwen3_moe::QWEN3_MOE,
+    qwen3_vl::QWEN3_VL,
+    qwen3_vl::QWEN3_VL_MOE,
     qwen3_next::QWEN3_NEXT,
     qwen3_5::QWEN3_5,
     qwen3_5::QWEN3_5_VISION,
@@ -172,6 +175,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     // Before V3 and others, whose GGUF files call themselves so too.
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,
+    deepseek::KIMI_K25,
     deepseek::DEEPSEEK_V32,
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
@@ -190,6 +194,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma4::GEMMA4_UNIFIED,
     lfm2::LFM2,
     lfm2::LFM2_MOE,
+    lfm2::LFM2_VISION,
     mamba2::MAMBA2,
     mamba::MAMBA,
     granite_hybrid::GRANITE_HYBRID,

@@ -443,7 +443,7 @@ impl Gathered {
         repacked::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
         let read: HashSet<&str> =
             names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
-        schemes::refuse(weights, |name| read.contains(name))?;
+        schemes::refuse(weights, |name| read.contains(name) || unused::is_of_other_part(name))?;
         let (config, network, zero_centered) = match description.family() {
             Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
             Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,

@@ -28,6 +28,7 @@ const SEEING: &[&str] = &[
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
+    "mm_projector.",
     "audio_tower.",
     "embed_vision.",
     "embed_audio.",
@@ -72,13 +73,16 @@ fn keys_of_others(network: &Network) -> Vec<String> {
         .collect()
 }
 
+/// Whether a tensor is of a part of the model that we do not run, whose weights may be stored in any way.
+pub(super) fn is_of_other_part(name: &str) -> bool {
+    SEEING.iter().any(|part| name.contains(part)) || PREDICTING.iter().any(|start| name.starts_with(start))
+}
+
 /// Whether a tensor that is not taken is known to mean nothing here.
 fn is_idle(name: &str, network: &Network) -> bool {
-    let predicts = PREDICTING.iter().any(|start| name.starts_with(start));
-    let anywhere = DERIVED.iter().chain(SEEING).any(|part| name.contains(part));
     let own = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)).unwrap_or(name);
-    anywhere
-        || predicts
+    is_of_other_part(name)
+        || DERIVED.iter().any(|part| name.contains(part))
         || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
 }
 
@@ -95,6 +99,14 @@ fn predicts_further(name: &str, config: &Config) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heads_and_eyes_are_other_parts() {
+        for name in ["mtp.layers.0.mlp.up_proj.weight_scale_inv", "model.visual.blocks.0.attn.qkv.weight"] {
+            assert!(is_of_other_part(name), "{name}");
+        }
+        assert!(!is_of_other_part("model.layers.0.mlp.up_proj.weight"));
+    }
 
     #[test]
     fn layers_after_the_last_one_predict_further() {

@@ -193,6 +193,9 @@ fn state_spaces_are_where_they_belong() {
     assert_eq!(kinds("Jamba v0.1"), "mmmm*mmm".repeat(4));
     let nano = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
     assert_eq!(kinds("Nemotron Nano 9B v2"), nano);
+    let nano = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME".replace('E', "-");
+    assert_eq!(kinds("Nemotron 3 Nano 30B A3B"), nano);
+    assert_eq!(kinds("LFM2 8B A1B"), "cc*ccc*ccc*ccc*ccc*cc*cc");
     // Three inputs of the convolution, and 128 states of each channel.
     let state = open("Mamba-Codestral 7B").1.state();
     assert_eq!((state.per_token.len(), state.bytes_per_token(DType::F32)), (0, 0));
