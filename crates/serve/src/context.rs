@@ -205,6 +205,11 @@ impl Context {
         }
     }
 
+    /// Whose turn the request waits for and whose share of the cache it uses: those of its key.
+    pub(crate) fn tenant(&self) -> Option<String> {
+        self.facts().key.clone()
+    }
+
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.0.lock()
     }

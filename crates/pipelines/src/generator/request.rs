@@ -59,7 +59,8 @@ pub struct Request {
     pub prompt_logprobs: Option<usize>,
     /// With prefix caching, pages are shared only with requests of the same salt.
     pub cache_salt: Option<String>,
-    /// Whom the request is from: tenants take turns, and each has a bounded share of the queue.
+    /// Whom the request is from: tenants take turns, and each has a bounded share of the queue. When the cache is full, the
+    /// tenant with most of its pages gives up cached ones.
     pub tenant: Option<String>,
     /// Of the requests of a tenant that wait, the one with the lowest number starts first, but none is passed by more than
     /// [`MAX_PASSES`](crate::MAX_PASSES) that came later.

@@ -129,7 +129,7 @@ impl Paged {
             self.forget(from, states);
             return;
         }
-        let to = self.pool.take().expect("the free pages were counted");
+        let to = self.pool.take(&sequence.tenant).expect("the free pages were counted");
         self.forget(to, states);
         // Until the copy is made, which is before the next step, nothing is written to the page, even if it is lent again.
         self.copies.push(PageCopy { from, to });
@@ -176,7 +176,7 @@ impl Paged {
         // The tail of another is not whole yet, and no state is kept within a page.
         let publishes = !sequence.borrows_tail && !states.are_kept();
         if let Some(prefixes) = self.prefixes.as_mut().filter(|_| publishes) {
-            prefixes.publish_tail(sequence);
+            prefixes.publish_tail(sequence, &mut self.pool);
         }
         sequence.borrows_tail = false;
         for page in sequence.pages.drain(..).rev() {
@@ -199,7 +199,7 @@ impl Paged {
         }
         let first = sequence.pages.len();
         for _ in 0..count {
-            let page = self.pool.take().expect("the free pages were counted");
+            let page = self.pool.take(&sequence.tenant).expect("the free pages were counted");
             self.forget(page, states);
             sequence.pages.push(page);
         }

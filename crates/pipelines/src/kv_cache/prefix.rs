@@ -5,7 +5,7 @@
 //! are compared as well, so that no collision can lend a page that holds something else.
 //!
 //! Whoever holds a page holds its parent too, and pages are released tail first, so a page never outlives its
-//! parent here.
+//! parent here. It belongs to the tenant of its parent, so that it is given up before that.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -199,7 +199,10 @@ impl PrefixCache {
                 Some(before) => Parent::Page(sequence.pages[before]),
             };
             match self.get(&name, &parent, tokens) {
-                None => self.insert(sequence.pages[index], name, parent, tokens.into(), &sequence.cache_salt),
+                None => {
+                    let page = sequence.pages[index];
+                    self.insert(page, name, parent, tokens.into(), &sequence.cache_salt, pool);
+                }
                 Some(page) => {
                     pool.hold(page);
                     pool.release(std::mem::replace(&mut sequence.pages[index], page), false);
@@ -211,7 +214,7 @@ impl PrefixCache {
 
     /// Puts the page that a sequence has begun to fill into the tree, now that the sequence leaves it: the next turn of
     /// a conversation copies it. No page hangs from one that is not full.
-    pub(super) fn publish_tail(&mut self, sequence: &mut Sequence) {
+    pub(super) fn publish_tail(&mut self, sequence: &mut Sequence, pool: &mut PagePool) {
         let index = sequence.prefix.published;
         let filled = sequence.cached.min(sequence.tokens.len());
         let tail = index * self.page_size..filled;
@@ -227,7 +230,7 @@ impl PrefixCache {
         };
         let page = sequence.pages[index];
         if !self.by_name.contains_key(&name) && !self.holds(page) {
-            self.insert(page, name, parent, tokens.into(), &sequence.cache_salt);
+            self.insert(page, name, parent, tokens.into(), &sequence.cache_salt, pool);
         }
     }
 
@@ -320,7 +323,11 @@ impl PrefixCache {
         parent: Parent,
         tokens: Arc<[u32]>,
         salt: &Option<Arc<str>>,
+        pool: &mut PagePool,
     ) {
+        if let Parent::Page(parent) = parent {
+            pool.give(page, parent);
+        }
         self.children_mut(&parent).push(page);
         self.by_name.insert(name, page);
         let node = Node { name, parent, tokens, children: Vec::new() };
@@ -373,7 +380,7 @@ mod tests {
         let mut prefixes = PrefixCache { finish: |_| [7; 32], ..PrefixCache::new(8, 2) };
         let mut publish = |prefixes: &mut PrefixCache, tokens: &[u32]| {
             let mut sequence = Sequence::new(SequenceId(0), tokens.to_vec(), 100);
-            sequence.pages = tokens.chunks(2).map(|_| pool.take().unwrap()).collect();
+            sequence.pages = tokens.chunks(2).map(|_| pool.take(&None).unwrap()).collect();
             sequence.cached = tokens.len();
             prefixes.publish(&mut sequence, &mut pool);
             sequence.pages

@@ -83,7 +83,7 @@ impl States {
     /// Makes sure that a sequence has a slot that its next step can write. Says no when none is free.
     pub(super) fn prepare(&mut self, sequence: &mut Sequence) -> bool {
         if self.are_kept() && sequence.state.next.is_none() {
-            let Some(slot) = self.pool.take() else { return false };
+            let Some(slot) = self.pool.take(&sequence.tenant) else { return false };
             self.detach(slot);
             sequence.state.next = Some(slot);
         }

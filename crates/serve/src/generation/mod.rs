@@ -74,6 +74,7 @@ impl Generation {
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
         for mut request in requests {
             request.cache_salt = context.cache_salt(request.cache_salt);
+            request.tenant = context.tenant();
             request.timeout = request.timeout.or(context.timeout());
             usage.prompt_tokens += request.prompt.len();
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {

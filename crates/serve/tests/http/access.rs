@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use serde_json::{Value, json};
-use serve::{Keys, ServerConfig};
+use serve::{Keys, ModelConfig, ServerConfig};
 
 use crate::raw::{ONE_TOKEN, exchange, request, status};
 use crate::server::{TestServer, start, storyteller};
@@ -198,31 +199,59 @@ fn every_route_asks_for_the_key_of_its_scope() {
     assert_eq!(send("get", "/v1/models", ("x-api-key", "key of infer")), 200);
 }
 
+/// The keys `a` and `b`, which a file in this folder names.
+fn keys_of_a_and_b(folder: &Path) -> Keys {
+    let file = folder.join("keys");
+    let lines = [Keys::line("a", "infer", "key of a"), Keys::line("b", "infer", "key of b")];
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    Keys::default().with_file(&file).unwrap()
+}
+
+/// How many tokens of a prompt the cache holds, as a request with the key of `name` is told.
+fn cached_tokens(server: &TestServer, name: &str, prompt: &str) -> u64 {
+    let body = json!({"prompt": prompt, "max_tokens": 1}).to_string();
+    let key = format!("key of {name}");
+    let headers = [("Host", "localhost"), ("Content-Type", "application/json"), ("x-api-key", &key)];
+    let reply = exchange(server.address(), &request("POST", "/v1/completions", &headers, &body));
+    let body: Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+}
+
 #[test]
 fn cached_prefixes_are_shared_by_requests_of_one_key_only() {
     let cached = |shared_cache: bool| {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("keys");
-        let lines = [Keys::line("a", "infer", "key of a"), Keys::line("b", "infer", "key of b")];
-        std::fs::write(&file, lines.join("\n")).unwrap();
-        let keys = Keys::default().with_file(&file).unwrap();
+        let keys = keys_of_a_and_b(folder.path());
         let config = ServerConfig { keys, shared_cache, ..ServerConfig::default() };
         let server = TestServer::new(config, vec![storyteller()]);
         let prompt =
             "Once upon a time there was a little girl who lived in a house at the edge of a dark wood";
-        ["a", "a", "b"].map(|name| {
-            let body = json!({"prompt": prompt, "max_tokens": 1}).to_string();
-            let key = format!("key of {name}");
-            let headers = [("Host", "localhost"), ("Content-Type", "application/json"), ("x-api-key", &key)];
-            let reply = exchange(server.address(), &request("POST", "/v1/completions", &headers, &body));
-            let body: Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-            body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
-        })
+        ["a", "a", "b"].map(|name| cached_tokens(&server, name, prompt))
     };
     let [first, again, other] = cached(false);
     assert!((first, other) == (0, 0) && again > 0, "{first} {again} {other}");
     let [_, again, other] = cached(true);
     assert_eq!(again, other);
+}
+
+#[test]
+fn a_key_that_floods_the_cache_leaves_other_keys_an_equal_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = ServerConfig { keys: keys_of_a_and_b(folder.path()), ..ServerConfig::default() };
+    // 32 pages of 16 tokens.
+    let ModelConfig { config: model, .. } = storyteller();
+    let model = ModelConfig { config: model.max_cache_batch_size(2), ..storyteller() };
+    let server = TestServer::new(config, vec![model]);
+    let prompt =
+        |number: usize| format!("{number} {}", "Once upon a time there was a little girl. ".repeat(8));
+    cached_tokens(&server, "b", &prompt(0));
+    let before = cached_tokens(&server, "b", &prompt(0));
+    assert!(before > 64, "{before}");
+    for number in 1..40 {
+        cached_tokens(&server, "a", &prompt(number));
+    }
+    assert!(cached_tokens(&server, "a", &prompt(1)) < 16, "the flood is larger than the cache");
+    assert_eq!(cached_tokens(&server, "b", &prompt(0)), before);
 }
 
 #[test]

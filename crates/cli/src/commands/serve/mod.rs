@@ -107,6 +107,11 @@ pub(crate) struct Arguments {
     /// An origin such as https://example.com, localhost for pages of this machine, or * for all.
     #[arg(long = "cors-origin", value_name = "ORIGIN", hide_short_help = true)]
     cors_origins: Vec<String>,
+    /// Let requests of different API keys use each other's cached prefixes
+    ///
+    /// The time of an answer then tells one client whether another sent the same prompt.
+    #[arg(long, hide_short_help = true)]
+    shared_cache: bool,
     /// Serve the model files and folders in DIR, too, each loaded when a request needs it
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     models_dir: Option<PathBuf>,
@@ -254,6 +259,7 @@ impl Arguments {
             keys: self.keys()?,
             tls: self.tls(),
             insecure: self.insecure,
+            shared_cache: self.shared_cache,
             allowed_hosts: self.allowed_hosts.clone(),
             cors_origins: self.cors_origins.clone(),
             log: self.log_format,
