@@ -266,6 +266,15 @@ impl Error {
         }
     }
 
+    /// Whether a file that weights are mapped from has changed: a model computes nothing more with them.
+    pub fn is_file_changed(&self) -> bool {
+        match self {
+            Error::Driver(tensor::Error::FileChanged { .. }) => true,
+            Error::Traced { error, .. } => error.is_file_changed(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn setting(what: &str, value: &str, expected: &str) -> Error {
         Error::Setting { what: what.to_string(), value: value.to_string(), expected: expected.to_string() }
     }

@@ -164,7 +164,7 @@ impl<'p> Writer<'p> {
         let source = self.source(slot).expect("asked for by `missing`");
         let section = match weight {
             BoundWeight::Raw(tensor) => self.section(tensor.bytes())?,
-            BoundWeight::Packed(packed) => {
+            BoundWeight::Packed(packed, _) => {
                 let bytes = program.device.save_packed(packed).map_err(|message| Error::Weight {
                     name: slot.source.name().unwrap_or("a constant").to_string(),
                     message: format!("storing as {}: {message}", packed.layout),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use graph::{Builder, Graph, Type};
 use perihelion_engine::{Artifact, CompileCache, Device, InferenceSession, ReferenceDevice};
@@ -96,6 +96,23 @@ fn another_build_of_a_program_compiles_for_itself() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(entries(&folder).len(), count, "{}", program.display());
     }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// The time of an entry says when it was used last, so it is no sign of another content.
+#[test]
+fn a_model_outlives_other_uses_of_its_entry() {
+    let folder = folder("used");
+    let load = || session(&folder).load(&graph(1), &()).unwrap();
+    drop(load());
+    let model = load();
+    for entry in entries(&folder) {
+        let later = SystemTime::now() + Duration::from_secs(60);
+        fs::File::options().write(true).open(entry).unwrap().set_modified(later).unwrap();
+    }
+    let y = model.execute(&[Buffer::zeros(DType::F32, [ELEMENTS])]).unwrap();
+    assert_eq!(y[0].to_vec::<f32>()[0], 1.0);
+    drop(model);
     fs::remove_dir_all(folder).unwrap();
 }
 

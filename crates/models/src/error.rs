@@ -67,6 +67,9 @@ pub enum Error {
     /// There is not enough memory to read a weight.
     #[error(transparent)]
     Memory(Box<tensor::Error>),
+    /// A file has changed since it was opened.
+    #[error(transparent)]
+    FileChanged(Box<tensor::Error>),
     /// The graph could not be built; with a checked configuration this is our bug.
     #[error(transparent)]
     Graph(#[from] graph::Error),
@@ -74,7 +77,10 @@ pub enum Error {
 
 impl From<tensor::Error> for Error {
     fn from(error: tensor::Error) -> Error {
-        Error::Memory(Box::new(error))
+        match error {
+            tensor::Error::FileChanged { .. } => Error::FileChanged(Box::new(error)),
+            error => Error::Memory(Box::new(error)),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ const TEST_ONLY: &[&str] = &["testdata"];
 /// Crates that promise to have no `unsafe` code.
 const SAFE: &[&str] = &[
     "graph",
+    "weights",
     "conformance",
     "engine",
     "models",

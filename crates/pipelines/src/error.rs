@@ -372,6 +372,11 @@ impl Error {
         Error::NotForText { architecture, is_classifier: plan.is_classifier() }
     }
 
+    /// Whether a file that the model's weights are mapped from has changed: it must be loaded again.
+    pub fn is_file_changed(&self) -> bool {
+        matches!(self, Error::Engine(error) if error.is_file_changed())
+    }
+
     /// All that went wrong, if anything did.
     ///
     /// # Errors

@@ -244,6 +244,11 @@ impl From<&pipelines::Error> for ApiError {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
             }
+            error if error.is_file_changed() => {
+                let retry_after = Some(Duration::from_secs(1));
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
+            }
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
     }

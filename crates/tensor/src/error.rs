@@ -136,6 +136,14 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// A mapped file was written, cut off, or cannot be read any more.
+    #[error("{path} changed while it was in use ({message}): load it again", path = path.display())]
+    FileChanged {
+        /// The file.
+        path: PathBuf,
+        /// What has changed.
+        message: String,
+    },
     /// No way to map a file.
     #[error("unknown mapping mode `{0}`; the modes are c, r and r+")]
     MapMode(String),

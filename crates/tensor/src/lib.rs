@@ -29,6 +29,7 @@ pub use dtype::{Block, DType, Element};
 pub use error::Error;
 pub use float_info::FloatInfo;
 pub use half::{bf16, f16};
+pub use mapped::MappedFile;
 pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape};
 pub use storage::{AlignedBytes, Bytes};

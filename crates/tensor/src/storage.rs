@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use crate::Error;
+use crate::{Error, MappedFile};
 
 /// A cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
@@ -190,6 +190,8 @@ impl fmt::Debug for AlignedBytes {
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
+    /// The owner, if it is one.
+    file: Option<Arc<MappedFile>>,
 }
 
 impl Bytes {
@@ -201,7 +203,17 @@ impl Bytes {
     /// All the bytes of an owner that is shared already.
     pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Bytes {
         let range = 0..(*owner).as_ref().len();
-        Bytes { owner, range }
+        Bytes { owner, range, file: None }
+    }
+
+    /// All the bytes of a mapped file.
+    pub fn of_file(file: Arc<MappedFile>) -> Bytes {
+        Bytes { file: Some(Arc::clone(&file)), ..Bytes::shared(file) }
+    }
+
+    /// The file that the bytes are mapped from, if they are.
+    pub fn file(&self) -> Option<&Arc<MappedFile>> {
+        self.file.as_ref()
     }
 
     /// A part of these bytes, or `None` when it lies outside them.
@@ -210,7 +222,7 @@ impl Bytes {
             return None;
         }
         let start = self.range.start + range.start;
-        Some(Bytes { owner: Arc::clone(&self.owner), range: start..start + range.len() })
+        Some(Bytes { range: start..start + range.len(), ..self.clone() })
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::{
-    AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, Shape, bf16, blocks, f16, float8, strided,
+    AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, MappedFile, Shape, bf16, blocks, f16, float8,
+    strided,
 };
 
 /// An immutable strided array. Clones and views share the bytes.
@@ -136,6 +138,11 @@ impl Tensor {
         let block = self.dtype.block();
         let start = self.offset / block.elements * block.bytes;
         &self.bytes[start..start + self.elements() / block.elements * block.bytes]
+    }
+
+    /// The file that the elements are mapped from, if they are.
+    pub fn file(&self) -> Option<&Arc<MappedFile>> {
+        self.bytes.file()
     }
 
     /// The elements of a contiguous tensor, or `None` if `T` is another type or the bytes are not aligned for it.

@@ -1,29 +1,21 @@
 //! A file of weights, mapped into memory and read where it lies; or the bytes of one that are in memory already.
 
-use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use memmap2::{Mmap, MmapOptions};
-use tensor::Bytes;
+use memmap2::MmapOptions;
+use tensor::{Bytes, MappedFile};
 
-use crate::{Error, advice};
+use crate::Error;
 
-/// A file mapped read-only, or bytes that came another way. Opening reads nothing; clones share the bytes.
-///
-/// A mapping shows the file as it is on disk: whoever overwrites it in place changes the weights, and whoever
-/// truncates it while it is in use ends the process with a bus error. Replacing it by renaming is harmless.
+/// A file mapped read-only ([`MappedFile`]), or bytes that came another way. Opening reads nothing; clones share the bytes.
 #[derive(Clone)]
 pub struct WeightFile {
     path: PathBuf,
     bytes: Bytes,
-    /// When the file was written last, where the system says so.
-    modified: Option<SystemTime>,
-    /// The mapping under `bytes`, if there is one; takes advice.
-    map: Option<Arc<Mmap>>,
     /// How many of the first bytes are those of the file; the others are zeros.
     at_hand: usize,
 }
@@ -39,22 +31,16 @@ impl WeightFile {
         if !kind.is_file() {
             return Err(Error::Unsupported { path: path.to_path_buf(), what: "no regular file".to_string() });
         }
-        let file = File::open(path).map_err(Error::io(path))?;
-        // SAFETY: the mapping is private and read-only; that nobody overwrites a model file in use is the one
-        // thing every program that maps its weights relies on, and the type's documentation says so.
-        let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io(path))?;
-        let map = Arc::new(map);
-        // Of the file that is open: another one may have its name by now.
-        let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
-        let (path, bytes) = (path.to_path_buf(), Bytes::shared(map.clone()));
+        let file = MappedFile::open(path).map_err(Error::io(path))?;
+        let (path, bytes) = (path.to_path_buf(), Bytes::of_file(Arc::new(file.timed())));
         let at_hand = bytes.len();
-        Ok(WeightFile { path, bytes, modified, map: Some(map), at_hand })
+        Ok(WeightFile { path, bytes, at_hand })
     }
 
     /// Bytes that are in memory already, under a name for messages.
     pub(crate) fn in_memory(name: &str, bytes: Bytes) -> WeightFile {
         let at_hand = bytes.len();
-        WeightFile { path: PathBuf::from(name), bytes, modified: None, map: None, at_hand }
+        WeightFile { path: PathBuf::from(name), bytes, at_hand }
     }
 
     /// The first bytes of a file of `size` bytes that is elsewhere, and zeros in place of the others, which take address
@@ -66,7 +52,7 @@ impl WeightFile {
         map[..first.len()].copy_from_slice(first);
         let map = map.make_read_only().map_err(Error::io(&path))?;
         let bytes = Bytes::shared(Arc::new(map));
-        Ok(WeightFile { path, bytes, modified: None, map: None, at_hand: first.len() })
+        Ok(WeightFile { path, bytes, at_hand: first.len() })
     }
 
     /// The path it was opened by, or the name of bytes that were in memory already.
@@ -76,12 +62,20 @@ impl WeightFile {
 
     /// Whether it is a file of this machine, mapped; else the path is only a name.
     pub fn is_mapped(&self) -> bool {
-        self.map.is_some()
+        self.map().is_some()
     }
 
     /// When the file was written last, as it was opened; `None` of what is no file here, and where no system says so.
     pub fn modified(&self) -> Option<SystemTime> {
-        self.modified
+        self.map()?.modified()
+    }
+
+    /// Whether the bytes are still those that the file had when it was opened ([`MappedFile::check`]).
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self) -> Result<(), tensor::Error> {
+        self.map().map_or(Ok(()), MappedFile::check)
     }
 
     /// Whether all of it is at hand, and not its header alone.
@@ -101,24 +95,21 @@ impl WeightFile {
 
     /// Asks the kernel to read a part ahead of its use. Refusals are ignored: it is advice.
     pub(crate) fn prefetch(&self, range: Range<usize>) {
-        if let Some(map) = &self.map
-            && map.get(range.clone()).is_some_and(|part| !part.is_empty())
-        {
-            advice::prefetch(map, range);
+        if let Some(map) = self.map() {
+            map.prefetch(range);
         }
     }
 
     /// Gives the physical pages wholly inside a part back to the kernel. Reading them later reads the file again.
     pub(crate) fn release(&self, range: Range<usize>) {
-        if let Some(map) = &self.map
-            && map.get(range.clone()).is_some()
-        {
-            let start = range.start.next_multiple_of(LARGEST_PAGE);
-            let end = range.end / LARGEST_PAGE * LARGEST_PAGE;
-            if start < end {
-                advice::release(map, start..end);
-            }
+        if let Some(map) = self.map() {
+            map.release(range);
         }
+    }
+
+    /// The mapping under the bytes, if there is one.
+    fn map(&self) -> Option<&MappedFile> {
+        self.bytes.file().map(|file| &**file)
     }
 }
 
@@ -132,9 +123,6 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
-
-/// Page sizes are 4, 16 or 64 KiB; a multiple of the largest is a multiple of each.
-const LARGEST_PAGE: usize = 64 << 10;
 
 impl Deref for WeightFile {
     type Target = [u8];

@@ -16,7 +16,8 @@
 //! Files are hostile until checked: whatever they hold, opening them gives weights or an [`Error`], runs nothing,
 //! and allocates in proportion to their size.
 
-mod advice;
+#![forbid(unsafe_code)]
+
 mod allowed;
 mod contents;
 mod error;

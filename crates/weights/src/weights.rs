@@ -147,6 +147,14 @@ impl Weights {
         self.contents.tensors.values().map(|stored| size(&stored.tensor)).sum()
     }
 
+    /// Whether the values are still those that the files had when they were opened ([`WeightFile::check`]).
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_files(&self) -> Result<(), tensor::Error> {
+        self.files().iter().try_for_each(WeightFile::check)
+    }
+
     /// Asks the kernel to read a tensor's part of its file now, ahead of use. Does nothing for an unknown name.
     pub fn prefetch(&self, name: &str) {
         if let Some((file, stored)) = self.place(name) {

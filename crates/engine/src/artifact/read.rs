@@ -17,8 +17,7 @@ use crate::{ArtifactFault, Device, Error, KernelSettings};
 
 /// A file of compiled models, mapped into memory. Clones share the mapping.
 ///
-/// Overwriting the file in place, rather than replacing it as an export does, changes what its readers see; truncating
-/// it in place ends their processes.
+/// Overwriting the file in place, rather than replacing it as an export does, is an error of the calls of its models.
 #[derive(Clone)]
 pub struct Artifact {
     shared: Arc<MappedArtifact>,

@@ -89,8 +89,11 @@ impl StoredWeights {
         device: &dyn Device,
     ) -> Result<BoundWeight, Error> {
         let bytes = self.artifact.section(weight.section);
+        let file = bytes.file().cloned();
         let bound = match slot.packing.as_ref().filter(|_| weight.is_packed) {
-            Some(layout) => device.load_packed(layout, &slot.ty, bytes).map(BoundWeight::Packed),
+            Some(layout) => {
+                device.load_packed(layout, &slot.ty, bytes).map(|packed| BoundWeight::Packed(packed, file))
+            }
             None => {
                 let shape = slot.ty.static_shape().expect("lowering asked for sizes in numbers");
                 let tensor = Tensor::from_bytes(slot.ty.dtype, shape, bytes);

@@ -73,6 +73,7 @@ pub(crate) fn bind_each(
         let bound = match (bound, &slot.packing) {
             (BoundWeight::Raw(tensor), Some(layout)) => {
                 let packed = pack(program, &slot.source, layout, &tensor)?;
+                tensor.file().map_or(Ok(()), |file| file.check())?;
                 drop(tensor);
                 if let Some((name, left)) =
                     slot.source.name().and_then(|name| Some((name, left.get_mut(name)?)))
@@ -82,7 +83,7 @@ pub(crate) fn bind_each(
                         sources.registry.release(name);
                     }
                 }
-                BoundWeight::Packed(packed)
+                BoundWeight::Packed(packed, None)
             }
             (bound, _) => bound,
         };

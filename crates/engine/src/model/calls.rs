@@ -7,7 +7,7 @@ use std::time::Instant;
 use tensor::{Buffer, DType, ReadGuard, Shape};
 
 use super::{Model, ModelState};
-use crate::bound_weight::BoundWeight;
+use crate::bound_weight::BoundWeights;
 use crate::execute::{Execution, Held, HeldMemory, Made};
 use crate::frame::{Array, Frame};
 use crate::plan::Plan;
@@ -80,7 +80,7 @@ impl Model {
         self.run(plan, &frame, inputs, outputs, hooks)
     }
 
-    pub(super) fn weights(&self) -> Result<Arc<[BoundWeight]>, Error> {
+    pub(super) fn weights(&self) -> Result<Arc<BoundWeights>, Error> {
         let weights = self.shared.weights.read().unwrap_or_else(PoisonError::into_inner);
         weights.clone().ok_or_else(|| Error::WeightsReleased { model: self.name().to_string() })
     }
@@ -93,6 +93,7 @@ impl Model {
     fn run_parts(&self, inputs: &[Buffer], hooks: &mut Hooks<'_>) -> Result<Vec<Made>, Error> {
         let ModelState { program, frames, .. } = &*self.shared;
         let weights = &*self.weights()?;
+        weights.check_files()?;
         let arrays: Vec<Array> =
             inputs.iter().map(|input| Array { dtype: input.dtype(), shape: *input.shape() }).collect();
         // Also checks the number of inputs.
@@ -109,6 +110,7 @@ impl Model {
         lock(&self.shared.workspaces).push(workspace);
         guards.into_iter().for_each(Guard::finish);
         let results = results?;
+        weights.check_files()?;
         for (position, (array, bytes)) in results.iter().enumerate() {
             watch::check_output(&program.settings, hooks.watch.as_ref(), position, *array, bytes)?;
         }
@@ -140,6 +142,7 @@ impl Model {
         hooks: &mut Hooks<'_>,
     ) -> Result<(), Error> {
         let weights = self.weights()?;
+        weights.check_files()?;
         let mut inputs = self.lock_inputs(inputs)?;
         let mut outputs = lock_outputs(outputs)?;
         let mut workspace = self.workspace(frame.arena)?;
@@ -161,6 +164,7 @@ impl Model {
         }
         let result = run::run(plan, frame, &mut memory, &mut workspace.lists, hooks);
         lock(&self.shared.workspaces).push(workspace);
+        let result = result.and_then(|()| weights.check_files());
         let result = result.and_then(|()| {
             let forms = plan.outputs.iter().map(|ty| ty.dtype).zip(&frame.output_shapes);
             forms.zip(&mut outputs).enumerate().try_for_each(|(position, ((dtype, &shape), bytes))| {

@@ -15,7 +15,7 @@ use graph::{DeviceRef, Graph, Type};
 use tensor::Buffer;
 
 use crate::bind::{self, Sources};
-use crate::bound_weight::BoundWeight;
+use crate::bound_weight::{BoundWeight, BoundWeights};
 use crate::export;
 use crate::frame::Frame;
 use crate::instruments::Instruments;
@@ -45,7 +45,7 @@ struct ModelState {
     graph: Arc<Graph>,
     program: Arc<Program>,
     /// `None` once released. Calls hold on to those they started with.
-    weights: RwLock<Option<Arc<[BoundWeight]>>>,
+    weights: RwLock<Option<Arc<BoundWeights>>>,
     instruments: Arc<Instruments>,
     captures: Mutex<BTreeMap<Vec<u64>, Captured>>,
     inputs: Vec<TensorSpec>,
@@ -79,7 +79,7 @@ impl Model {
         let outputs =
             outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
         let frames = (0..program.plans).map(|_| Mutex::default()).collect();
-        let weights = RwLock::new(Some(weights.into()));
+        let weights = RwLock::new(Some(Arc::new(BoundWeights::new(weights))));
         let (captures, workspaces) = (Mutex::default(), Mutex::default());
         let shared = ModelState {
             graph,
@@ -145,7 +145,8 @@ impl Model {
     /// length of the call, so a call that would write what another one uses fails.
     ///
     /// # Errors
-    /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense.
+    /// If an input is not what the model expects or is in use, or the data (an index, say) makes no sense; and if a file
+    /// that weights are mapped from has changed ([`tensor::Error::FileChanged`]).
     pub fn execute(&self, inputs: &[Buffer]) -> Result<Vec<Buffer>, Error> {
         self.execute_with(inputs, &ExecuteOptions::default())
     }
@@ -224,8 +225,18 @@ impl Model {
     pub fn reload(&self, weights: &dyn WeightsRegistry) -> Result<(), Error> {
         let sources = Sources { registry: weights, stored: None };
         let bound = bind::bind(self.program(), sources, &mut |_| ())?;
-        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound.into());
+        let bound = Arc::new(BoundWeights::new(bound));
+        *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound);
         Ok(())
+    }
+
+    /// Checks that the files which weights are mapped from are what they were when the weights were bound, as calls do.
+    ///
+    /// # Errors
+    /// If one has changed.
+    pub fn check_files(&self) -> Result<(), Error> {
+        let weights = self.shared.weights.read().unwrap_or_else(PoisonError::into_inner).clone();
+        weights.map_or(Ok(()), |weights| weights.check_files())
     }
 
     /// Lets go of the weights once no call uses them. Calls fail until others are bound with [`Model::reload`].

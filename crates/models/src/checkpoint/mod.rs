@@ -280,7 +280,7 @@ impl Checkpoint {
     /// `None`.
     ///
     /// # Errors
-    /// If there is not enough memory for a copy, or a value cannot be quantized.
+    /// If there is not enough memory for a copy, a value cannot be quantized, or a file has changed.
     pub fn tensor(&self, canonical: &str) -> Result<Option<Tensor>, Error> {
         if !self.weights.has_values() {
             return Ok(None);
@@ -297,6 +297,9 @@ impl Checkpoint {
         let Some(tensor) = self.types().tensor(canonical)? else { return Ok(None) };
         // A PyTorch checkpoint may hold a transposed view.
         let tensor = tensor.try_contiguous()?;
+        if tensor.file().is_none() {
+            self.weights.check_files()?;
+        }
         if let Some(last) = last {
             *lock(last) = Some((canonical.to_string(), tensor.clone()));
             self.release_files(canonical);

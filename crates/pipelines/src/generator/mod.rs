@@ -255,7 +255,7 @@ impl Generator {
     ///
     /// # Errors
     /// If the model can run none of the step's sequences ([`Generator::stepped`]). They stay as they were, to be aborted
-    /// or tried again.
+    /// or tried again. If its files have changed, it can run nothing more.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
         let mut batch = self.scheduler.schedule_beside_decodes(self.step_budget.prefill_tokens());
         if batch.is_empty() {
@@ -268,7 +268,7 @@ impl Generator {
             Ok(())
         })?;
         let (mut events, mut failed) = (Vec::new(), Vec::new());
-        self.run(batch, &mut events, &mut failed);
+        self.run(batch, &mut events, &mut failed)?;
         self.counters.failed_steps += u64::from(!failed.is_empty());
         if failed.iter().map(|(slice, _)| slice.ids().count()).sum::<usize>() == self.stepped.len() {
             return Err(failed.swap_remove(0).1);
@@ -290,7 +290,15 @@ impl Generator {
 
     /// Runs a batch, or else its halves, until each sequence that fails is alone. Results do not depend on who runs
     /// together, so the others get the same as if nothing had failed.
-    fn run(&mut self, mut batch: Batch, events: &mut Vec<Event>, failed: &mut Vec<(Slice, Error)>) {
+    ///
+    /// # Errors
+    /// If the files of the model have changed, which no half would survive.
+    fn run(
+        &mut self,
+        mut batch: Batch,
+        events: &mut Vec<Event>,
+        failed: &mut Vec<(Slice, Error)>,
+    ) -> Result<(), Error> {
         let began = Instant::now();
         match self.attempt(&batch) {
             Ok(logits) => {
@@ -299,13 +307,15 @@ impl Generator {
                 self.step_budget.note(prefill, prefill < batch.num_tokens(), time);
                 events.extend(self.settle(&batch, &logits));
             }
+            Err(error) if error.is_file_changed() => return Err(error),
             Err(error) if batch.slices.len() == 1 => failed.push((batch.slices.remove(0), error)),
             Err(_) => {
                 let slices = batch.slices.split_off(batch.slices.len() / 2);
-                self.run(batch, events, failed);
-                self.run(Batch { slices, copies: Vec::new() }, events, failed);
+                self.run(batch, events, failed)?;
+                self.run(Batch { slices, copies: Vec::new() }, events, failed)?;
             }
         }
+        Ok(())
     }
 
     /// Runs the model, and meanwhile computes which tokens may come next where a grammar says.

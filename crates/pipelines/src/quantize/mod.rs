@@ -86,6 +86,7 @@ pub fn quantize(
             Ok::<(), Error>(())
         })?;
     }
+    checkpoint.weights().check_files().map_err(models::Error::from)?;
     file.finish().and_then(AtomicFile::commit).map_err(io)?;
     Ok(quantized)
 }

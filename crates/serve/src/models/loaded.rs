@@ -90,6 +90,16 @@ impl LoadedModel {
         }
     }
 
+    /// Whether a file that its weights are mapped from has changed, so that it computes nothing more.
+    pub(super) fn is_file_changed(&self) -> bool {
+        let model = match self {
+            LoadedModel::Text(generator) => generator.model().model(),
+            LoadedModel::Embedding(embedder) => embedder.model().model(),
+            LoadedModel::Classifier(classifier) => classifier.model().model(),
+        };
+        model.check_files().is_err_and(|error| error.is_file_changed())
+    }
+
     /// Its tokenizer.
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
         match self {

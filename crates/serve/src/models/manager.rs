@@ -293,6 +293,15 @@ impl Models {
         }
     }
 
+    /// Has a model leave memory if its files have changed, so that those are loaded.
+    fn unload_if_changed(self: &Arc<Self>, model: &ServedModel) {
+        let loaded = self.lock().listed.get(&model.key).and_then(|listed| listed.loaded.clone());
+        if loaded.is_some_and(|loaded| loaded.is_file_changed()) {
+            tracing::warn!("loading {} again: its files have changed", model.id());
+            self.unload(model);
+        }
+    }
+
     fn not_in_time(&self, model: &Arc<ServedModel>) -> ApiError {
         let seconds = self.settings.load_timeout.as_secs_f64();
         let problem = match self.status(model).progress {
@@ -327,6 +336,7 @@ impl Models {
                     let models = Arc::clone(self);
                     self.runtime.spawn_blocking(move || {
                         LoadedModel::unload(loaded);
+                        (models.settings.return_memory)();
                         models.step(Command::Unloaded(model));
                     });
                 }

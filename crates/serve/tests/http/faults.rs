@@ -145,6 +145,41 @@ fn readers_that_stall_hold_up_no_others_and_are_dropped() {
     assert_idle(&server);
 }
 
+/// Attack S2: a file that is overwritten in place, as `cp` does, while its model answers.
+#[cfg(unix)]
+#[test]
+fn a_model_whose_file_is_cut_off_fails_alone_and_is_loaded_again() {
+    let Some(file) = testdata::shared("stories260k/gguf/stories260K-F32.gguf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stories.gguf");
+    std::fs::copy(&file, &path).unwrap();
+    let models = vec![model("stories", PipelineConfig::new(path.display().to_string())), storyteller()];
+    let server = TestServer::new(ServerConfig::default(), models);
+    let body = |model: &str| json!({"model": model, "prompt": "Once", "max_tokens": 20, "seed": 3, "stream": true});
+    let answer = |model: &str| text(&rest(send(&server, "/v1/completions", &body(model))));
+    let expected = [answer("stories"), answer("storyteller")];
+
+    let long = json!({"model": "stories", "prompt": "Once", "max_tokens": 240, "ignore_eos": true, "n": 32, "stream": true});
+    let mut stream = send(&server, "/v1/completions", &long);
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+    let half = file.metadata().unwrap().len() / 2;
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(half).unwrap();
+    let reply = rest(stream);
+    let event = reply.lines().rev().find_map(|line| line.strip_prefix("data: {")).unwrap();
+    assert!(event.contains("\"code\":\"unavailable\"") && event.contains("changed while it was in use"), "{event}");
+
+    assert_eq!(answer("storyteller"), expected[1]);
+    let (status, code, _, message) = server.post("/v1/completions", &body("stories")).error();
+    assert_eq!((status, &code[..]), (503, "unavailable"));
+    assert!(message.starts_with("cannot load stories: ") && message.contains("stories.gguf"), "{message}");
+    std::fs::copy(&file, &path).unwrap();
+    assert_eq!(answer("stories"), expected[0]);
+    // Written again between requests, it is loaded without an error.
+    std::fs::copy(&file, &path).unwrap();
+    assert_eq!(answer("stories"), expected[0]);
+    assert_idle(&server);
+}
+
 /// Sends a body on a connection that stays open, and gives the status, or `None` if the connection ended.
 fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> Option<u16> {
     let head = format!(

@@ -6,13 +6,13 @@ use memmap2::Mmap;
 
 /// Asks the system to read a part ahead of its use.
 #[cfg(unix)]
-pub(crate) fn prefetch(map: &Mmap, range: Range<usize>) {
+pub(super) fn prefetch(map: &Mmap, range: Range<usize>) {
     let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
 }
 
 /// Asks the system to read a part ahead of its use.
 #[cfg(windows)]
-pub(crate) fn prefetch(map: &Mmap, range: Range<usize>) {
+pub(super) fn prefetch(map: &Mmap, range: Range<usize>) {
     use windows_sys::Win32::System::Memory::{PrefetchVirtualMemory, WIN32_MEMORY_RANGE_ENTRY};
     use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
@@ -27,7 +27,7 @@ pub(crate) fn prefetch(map: &Mmap, range: Range<usize>) {
 
 /// Gives the physical memory of whole pages back to the system. Reading them later reads the file again.
 #[cfg(unix)]
-pub(crate) fn release(map: &Mmap, pages: Range<usize>) {
+pub(super) fn release(map: &Mmap, pages: Range<usize>) {
     // SAFETY: the pages are clean pages of a private file mapping that nobody can write through, so a later read finds
     // the same bytes in the file; live views stay valid.
     let _ =
@@ -36,7 +36,7 @@ pub(crate) fn release(map: &Mmap, pages: Range<usize>) {
 
 /// Gives the physical memory of whole pages back to the system. Reading them later reads the file again.
 #[cfg(windows)]
-pub(crate) fn release(map: &Mmap, pages: Range<usize>) {
+pub(super) fn release(map: &Mmap, pages: Range<usize>) {
     let pages = &map[pages];
     // SAFETY: the pages are mapped. To unlock pages that are not locked only takes them out of the working set.
     unsafe { windows_sys::Win32::System::Memory::VirtualUnlock(pages.as_ptr().cast(), pages.len()) };
