@@ -212,6 +212,52 @@ fn templates_are_found_where_models_keep_them() {
     assert!(template.render_named("none", &plain).is_err());
 }
 
+/// Attack S6: templates that run commands where Python renders them.
+#[test]
+fn templates_reach_nothing_outside() {
+    let marker = std::env::temp_dir().join(format!("perihelion-template-{}", std::process::id()));
+    let command = format!("touch {}", marker.display());
+    for payload in [
+        "{{ ''.__class__.__mro__[1].__subclasses__()[104]('COMMAND', shell=True) }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ ().__class__.__bases__[0].__subclasses__() }}",
+        "{{ [].__class__.__mro__[-1].__subclasses__() }}",
+        "{{ {}.__class__.__init__.__globals__ }}",
+        "{{ messages.__class__.__init__.__globals__['__builtins__']['exec']('COMMAND') }}",
+        "{{ messages[0].__init__.__globals__.os.system('COMMAND') }}",
+        "{{ self.__init__.__globals__.__builtins__.__import__('os').popen('COMMAND').read() }}",
+        "{{ self._TemplateReference__context.cycler.__init__.__globals__.os.popen('COMMAND').read() }}",
+        "{{ cycler.__init__.__globals__.os.popen('COMMAND').read() }}",
+        "{{ joiner.__init__.__globals__.os.popen('COMMAND').read() }}",
+        "{{ namespace.__init__.__globals__.os.popen('COMMAND').read() }}",
+        "{{ lipsum.__globals__['os'].popen('COMMAND').read() }}",
+        "{{ range.__globals__ }}",
+        "{{ dict.mro() }}",
+        "{{ raise_exception.__globals__['sys'].modules['os'].system('COMMAND') }}",
+        "{{ strftime_now.__globals__['os'].system('COMMAND') }}",
+        "{{ ''|attr('__class__')|attr('__mro__') }}",
+        "{{ ''|attr('\\x5f\\x5fclass\\x5f\\x5f') }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+        "{{ '%s' | format(messages.__class__.__mro__) }}",
+        "{% for x in ().__class__.__base__.__subclasses__() %}{{ x()._module.__builtins__['__import__']('os').system('COMMAND') }}{% endfor %}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}{{ os.system('COMMAND') }}",
+        "{% extends '/etc/passwd' %}",
+        "{{ url_for.__globals__['current_app'].config }}",
+        "{{ request.application.__globals__.__builtins__.open('/etc/passwd').read() }}",
+        "{{ config.items() }}{{ import os }}",
+        "{% set x = ''.join %}{{ x.__self__.__class__ }}",
+        "{{ messages | map(attribute='__class__.__mro__') | list }}",
+    ] {
+        // What a name that is not there comes to is nothing.
+        let text = render_hostile(&payload.replace("COMMAND", &command)).unwrap_or_default();
+        for sign in ["class", "subprocess", "root:", "<function", "builtins", "module"] {
+            assert!(!text.contains(sign), "{payload}: {text}");
+        }
+    }
+    assert!(!marker.exists());
+}
+
 #[test]
 fn endless_templates_are_stopped() {
     let loops = "{% for a in range(99999) %}".repeat(4) + &"{% endfor %}".repeat(4);
