@@ -7,6 +7,10 @@ use super::{Delta, Finish, Generation, PromptToken, Usage};
 use crate::error::ApiError;
 use crate::sse::{self, Events};
 
+/// Bytes of events that are sent in one piece, but for the last event: a client that reads slowly has no more of them in
+/// memory as text.
+const PIECE: usize = 16 << 10;
+
 /// A whole answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -97,19 +101,23 @@ impl<W: Writer> Events for Written<W> {
         }
         while out.is_empty() {
             let mut next = self.generation.next().await;
-            while let Some(event) = next {
-                match event {
-                    Ok((index, delta)) => self.writer.write(out, index, delta, self.generation.usage),
-                    Err(error) => {
+            loop {
+                match next {
+                    Some(Ok((index, delta))) => self.writer.write(out, index, delta, self.generation.usage),
+                    Some(Err(error)) => {
                         self.writer.fail(out, &error);
                         return false;
                     }
+                    None if self.generation.is_over() => {
+                        self.writer.end(out, &self.generation);
+                        return false;
+                    }
+                    None => break,
+                }
+                if out.len() >= PIECE {
+                    return true;
                 }
                 next = self.generation.next_ready();
-            }
-            if self.generation.is_over() {
-                self.writer.end(out, &self.generation);
-                return false;
             }
         }
         true

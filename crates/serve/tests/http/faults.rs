@@ -145,6 +145,33 @@ fn readers_that_stall_hold_up_no_others_and_are_dropped() {
     assert_idle(&server);
 }
 
+/// The sizes of the chunks of a body.
+fn chunk_sizes(body: &str) -> Vec<usize> {
+    let (mut sizes, mut rest) = (Vec::new(), body);
+    while let Some((size, chunk)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        sizes.push(size);
+        rest = chunk.get(size + 2..).unwrap_or_default();
+    }
+    sizes
+}
+
+/// Fault F9: events that a client does not read wait in a channel of bounded length, and little of them as text.
+#[test]
+fn a_slow_reader_gets_its_events_in_small_pieces() {
+    let server = TestServer::storyteller();
+    // More bytes than the buffers of the system hold.
+    let body = json!({"prompt": "Once", "max_tokens": 100, "ignore_eos": true, "stream": true, "n": 16, "logprobs": 100});
+    let stream = send(&server, "/v1/completions", &body);
+    assert_idle(&server);
+    let reply = rest(stream);
+    let (_, body) = reply.split_once("\r\n\r\n").unwrap();
+    let largest = reply.lines().map(str::len).max().unwrap();
+    let pieces = chunk_sizes(body);
+    let (count, most) = (pieces.len(), pieces.into_iter().max().unwrap());
+    assert!(((16 << 10)..(16 << 10) + 2 * largest).contains(&most), "{most} bytes in one of {count} pieces");
+}
+
 /// Attack S2: a file that is overwritten in place, as `cp` does, while its model answers.
 #[cfg(unix)]
 #[test]
@@ -155,7 +182,8 @@ fn a_model_whose_file_is_cut_off_fails_alone_and_is_loaded_again() {
     std::fs::copy(&file, &path).unwrap();
     let models = vec![model("stories", PipelineConfig::new(path.display().to_string())), storyteller()];
     let server = TestServer::new(ServerConfig::default(), models);
-    let body = |model: &str| json!({"model": model, "prompt": "Once", "max_tokens": 20, "seed": 3, "stream": true});
+    let body =
+        |model: &str| json!({"model": model, "prompt": "Once", "max_tokens": 20, "seed": 3, "stream": true});
     let answer = |model: &str| text(&rest(send(&server, "/v1/completions", &body(model))));
     let expected = [answer("stories"), answer("storyteller")];
 
@@ -166,7 +194,10 @@ fn a_model_whose_file_is_cut_off_fails_alone_and_is_loaded_again() {
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(half).unwrap();
     let reply = rest(stream);
     let event = reply.lines().rev().find_map(|line| line.strip_prefix("data: {")).unwrap();
-    assert!(event.contains("\"code\":\"unavailable\"") && event.contains("changed while it was in use"), "{event}");
+    assert!(
+        event.contains("\"code\":\"unavailable\"") && event.contains("changed while it was in use"),
+        "{event}"
+    );
 
     assert_eq!(answer("storyteller"), expected[1]);
     let (status, code, _, message) = server.post("/v1/completions", &body("stories")).error();
