@@ -66,8 +66,9 @@ impl Generation {
     /// Waits for all answers.
     ///
     /// # Errors
-    /// If one of them fails.
+    /// If one of them fails, or they may be too large together.
     pub(crate) async fn answers(&mut self) -> Result<Vec<Answer>, ApiError> {
+        self.expect_small()?;
         let mut answers: Vec<Answer> = self.choices.iter().map(|_| Answer::default()).collect();
         while let Some(event) = self.next().await {
             let (index, delta) = event?;

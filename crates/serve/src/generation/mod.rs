@@ -32,6 +32,8 @@ use crate::models::ActiveModel;
 
 /// Prompts longer than this are made tokens on a thread that may block.
 const INLINE_BYTES: usize = 4096;
+/// The most log-probabilities of tokens in a response that is sent whole: each takes some hundred bytes.
+const MAX_LOGPROBS: usize = 1 << 20;
 
 /// Answers to one or more requests, made together.
 pub(crate) struct Generation {
@@ -42,6 +44,8 @@ pub(crate) struct Generation {
     ready: VecDeque<(usize, Delta)>,
     /// Answers that have not ended.
     open: usize,
+    /// The most log-probabilities that the answers may have together.
+    logprobs: usize,
     /// Keeps the model while it answers.
     _model: Arc<ActiveModel>,
     pub(crate) usage: Usage,
@@ -70,13 +74,15 @@ impl Generation {
     ) -> Result<Generation, ApiError> {
         let generator = model.loaded.generator()?;
         let answers = context.measure(model, &requests, n);
-        let mut usage = Usage::default();
+        let (mut usage, mut logprobs) = (Usage::default(), 0_usize);
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
         for mut request in requests {
             request.cache_salt = context.cache_salt(request.cache_salt);
             request.tenant = context.tenant();
             request.timeout = request.timeout.or(context.timeout());
             usage.prompt_tokens += request.prompt.len();
+            let of_each = most_logprobs(&request, model.loaded.max_length());
+            logprobs = logprobs.saturating_add(of_each.saturating_mul(n));
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
                 let reading = Some(AnswerReading::new(reader.parser()));
                 choices.push(Choice { is_first: index == 0, reading });
@@ -92,7 +98,23 @@ impl Generation {
         context.note(|facts| facts.answers = Some(answers));
         let (open, _model) = (choices.len(), Arc::clone(model));
         let ready = VecDeque::new();
-        Ok(Generation { stream, ready, open, choices, context, _model, usage, timings })
+        Ok(Generation { stream, ready, open, logprobs, choices, context, _model, usage, timings })
+    }
+
+    /// Checks that the answers fit into memory as one response.
+    ///
+    /// # Errors
+    /// If they may have too many log-probabilities.
+    pub(crate) fn expect_small(&self) -> Result<(), ApiError> {
+        if self.logprobs <= MAX_LOGPROBS {
+            return Ok(());
+        }
+        let message = format!(
+            "the answers may have {} log-probabilities together, but a response that is not streamed has at most \
+             {MAX_LOGPROBS}: ask for fewer or shorter answers, or stream them",
+            self.logprobs
+        );
+        Err(ApiError::invalid("logprobs", message))
     }
 
     /// What comes next of any choice: its index and the delta, or why it failed; `None` when all have ended.
@@ -190,6 +212,16 @@ impl Generation {
             }
         });
     }
+}
+
+/// The most log-probabilities of an answer to a request and of its prompt, if both have at most `max_length` tokens.
+fn most_logprobs(request: &Request, max_length: usize) -> usize {
+    let room = max_length.saturating_sub(request.prompt.len());
+    let tokens = request.max_new_tokens.unwrap_or(room).min(room);
+    let of = |tokens: usize, alternatives: Option<usize>| {
+        alternatives.map_or(0, |count| tokens.saturating_mul(count.saturating_add(1)))
+    };
+    of(tokens, request.logprobs).saturating_add(of(request.prompt.len(), request.scores()))
 }
 
 /// Bytes of the texts of a prompt.

@@ -223,6 +223,7 @@ pub(crate) async fn create(
 
 /// Waits for all answers.
 async fn collect(mut generation: Generation, head: Head, answers: usize) -> Result<Completion, ApiError> {
+    generation.expect_small()?;
     let mut choices: Vec<CompletionChoice> =
         (0..answers).map(|index| CompletionChoice { index, ..CompletionChoice::default() }).collect();
     let mut offsets = vec![0; answers];

@@ -103,3 +103,39 @@ fn prompts_of_tokens_are_taken() {
     let (status, _, param, message) = server.post(PATH, &json!({"prompt": []})).error();
     assert_eq!((status, param), (400, json!("prompt")), "{message}");
 }
+
+/// Attack S9: small requests that ask for much.
+#[test]
+fn amounts_beyond_their_bounds_are_refused_with_their_field() {
+    let server = TestServer::storyteller();
+    let strings = vec!["x"; 100_000];
+    let biases: serde_json::Map<String, Value> = (0..100_000).map(|id| (id.to_string(), json!(1))).collect();
+    for (field, values) in [
+        ("n", vec![json!(1_000_000), json!(0), json!(-1), json!(1.5), json!(1e308)]),
+        ("logprobs", vec![json!(1_000_000), json!(-1), json!(1e308)]),
+        ("top_k", vec![json!(-2), json!(1e30), json!(u64::MAX)]),
+        ("top_p", vec![json!(0), json!(-1), json!(1.5), json!(1e308)]),
+        ("min_p", vec![json!(-1), json!(2), json!(1e308)]),
+        ("temperature", vec![json!(-1), json!(1e308), json!("NaN")]),
+        ("max_tokens", vec![json!(-1), json!(0.5), json!(1e30)]),
+        ("min_tokens", vec![json!(-1), json!(1_000_000)]),
+        ("seed", vec![json!(1e30), json!(0.5)]),
+        ("stop", vec![json!(strings), json!("x".repeat(1 << 20)), json!([""])]),
+        ("stop_token_ids", vec![json!(vec![1; 100_000]), json!([-1]), json!([1u64 << 40])]),
+        ("logit_bias", vec![json!(biases), json!({"5": 1e308}), json!({"-1": 1}), json!({"99999999": 1})]),
+        ("repetition_penalty", vec![json!(0), json!(-1), json!(1e308)]),
+        ("prompt", vec![json!(strings), json!([]), json!([-1]), json!([1u64 << 40])]),
+    ] {
+        for value in values {
+            let mut body = json!({"prompt": "Once", "max_tokens": 4});
+            body[field] = value;
+            let (status, _, param, message) = server.post(PATH, &body).error();
+            let param = param.as_str().unwrap_or_default();
+            assert!(status == 400 && param.split('[').next() == Some(field), "{field}: {param}: {message}");
+        }
+    }
+    let many = json!({"prompt": "Once", "max_tokens": 200, "n": 64, "logprobs": 250});
+    let (status, _, param, message) = server.post(PATH, &many).error();
+    assert_eq!((status, param), (400, json!("logprobs")), "{message}");
+    assert!(message.contains("may have 3212800 log-probabilities"), "{message}");
+}
