@@ -11,6 +11,7 @@ mod drain;
 mod embeddings;
 mod faults;
 mod form;
+mod http2;
 mod kv_events;
 mod metrics;
 mod models;
