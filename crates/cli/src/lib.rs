@@ -95,14 +95,15 @@ enum Command {
 /// Runs a command line, which starts with the name of the program, and returns its exit code.
 ///
 /// The command writes to the standard streams of the process, handles its signals, and ends it if a second one comes.
-pub fn run(command_line: &[OsString]) -> u8 {
-    let code = dispatch(command_line);
+/// `return_memory` has the allocator of the process return freed memory to the system.
+pub fn run(command_line: &[OsString], return_memory: fn()) -> u8 {
+    let code = dispatch(command_line, return_memory);
     // Only a program of Rust flushes this when it ends. If the reader is gone, the command has said so.
     let _ = std::io::stdout().flush();
     code
 }
 
-fn dispatch(command_line: &[OsString]) -> u8 {
+fn dispatch(command_line: &[OsString], return_memory: fn()) -> u8 {
     if let Some(code) = completion::answer(command_line) {
         return code;
     }
@@ -124,7 +125,7 @@ fn dispatch(command_line: &[OsString]) -> u8 {
         Command::Models(arguments) => commands::models::run(&arguments),
         Command::Render(arguments) => commands::render::run(&arguments),
         // The program and the command come first.
-        Command::Serve(arguments) => commands::serve::run(*arguments, &command_line[2..]),
+        Command::Serve(arguments) => commands::serve::run(*arguments, &command_line[2..], return_memory),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Rerank(arguments) => commands::rerank::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),

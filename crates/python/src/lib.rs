@@ -59,7 +59,7 @@ mod _perihelion {
     /// Runs the `peri` command with these arguments, the first of which is its name, and returns its exit code.
     #[pyfunction]
     fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-        py.detach(|| cli::run(&arguments))
+        py.detach(|| cli::run(&arguments, owned::return_memory))
     }
 
     #[pymodule_init]

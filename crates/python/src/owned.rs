@@ -112,7 +112,7 @@ impl<T> Closable<T> {
 }
 
 /// Returns memory that the allocator keeps after it was freed to the system.
-fn return_memory() {
+pub(crate) fn return_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it may be called at any time, from any thread.
     unsafe {

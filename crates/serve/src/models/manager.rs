@@ -268,6 +268,7 @@ impl Models {
     }
 
     async fn wait_for(self: &Arc<Self>, model: &Arc<ServedModel>) -> Reply {
+        self.unload_if_changed(model);
         let (send, receive) = oneshot::channel();
         let (ticket, actions) = {
             let mut table = self.lock();

@@ -81,6 +81,8 @@ pub struct ModelSettings {
     pub max_queue: usize,
     /// How long an answer is kept whose client does not read it.
     pub read_timeout: Duration,
+    /// Has the allocator of the process return freed memory to the system; called when a model has left.
+    pub return_memory: fn(),
 }
 
 impl Default for ModelSettings {
@@ -92,6 +94,7 @@ impl Default for ModelSettings {
             load_timeout: Duration::from_secs(600),
             max_queue: 512,
             read_timeout: Duration::from_secs(300),
+            return_memory: || (),
         }
     }
 }

@@ -166,14 +166,14 @@ struct Fetched {
 }
 
 /// Runs the command, whose words after its name are given too: flags in a file stand before them.
-pub(crate) fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: Arguments, words: &[OsString], return_memory: fn()) -> anyhow::Result<()> {
     let flags = settings_file::server_flags(&arguments.settings.tables()?)?;
     if flags.is_empty() {
-        return serve(arguments);
+        return serve(arguments, return_memory);
     }
     let line = std::iter::once(OsString::from("serve")).chain(flags).chain(words.iter().cloned());
     let matches = parser().args_override_self(true).try_get_matches_from(line)?;
-    serve(Arguments::from_arg_matches(&matches)?)
+    serve(Arguments::from_arg_matches(&matches)?, return_memory)
 }
 
 /// The parser of the command's own words.
@@ -181,7 +181,7 @@ fn parser() -> clap::Command {
     Arguments::augment_args(clap::Command::new("serve"))
 }
 
-fn serve(arguments: Arguments) -> anyhow::Result<()> {
+fn serve(arguments: Arguments, return_memory: fn()) -> anyhow::Result<()> {
     if arguments.probe {
         return arguments.probe();
     }
@@ -191,7 +191,9 @@ fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let memory: Vec<(String, u64)> =
         fetched.iter().map(|Fetched { model, memory }| (model.id.clone(), *memory)).collect();
     let models = fetched.into_iter().map(|fetched| fetched.model).collect();
-    let server = Server::start(arguments.config()?, models, Arc::clone(&session), model::platform())?;
+    let mut config = arguments.config()?;
+    config.models.return_memory = return_memory;
+    let server = Server::start(config, models, Arc::clone(&session), model::platform())?;
     interrupt.watch();
     let (stopped, reloaded) = (server.handle(), server.handle());
     let arguments = Arc::new(arguments);
