@@ -7,6 +7,8 @@ mod doctor;
 mod encode;
 mod eval;
 mod failures;
+#[cfg(target_os = "linux")]
+mod faults;
 mod generate;
 mod help;
 mod hub;

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStderr, ChildStdout, Command};
+#[cfg(target_os = "linux")]
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,9 +15,11 @@ use crate::support::{Folder, command, peri};
 /// A server that is killed if its test fails.
 struct Served {
     child: Child,
-    stderr: BufReader<ChildStderr>,
+    /// `None` if the test has given the server another one.
+    stderr: Option<BufReader<ChildStderr>>,
     stdout: BufReader<ChildStdout>,
     address: String,
+    threads: u64,
 }
 
 impl Drop for Served {
@@ -27,21 +31,32 @@ impl Drop for Served {
 }
 
 fn serve(arguments: &[&str], variables: &[(&str, &str)]) -> Served {
+    Served::start(server(arguments).envs(variables.iter().copied()))
+}
+
+/// `peri serve` on a free port, which it prints as JSON.
+fn server(arguments: &[&str]) -> Command {
     let mut words = [&["serve", "--json", "--port", "0", "--threads", "2"][..], arguments].concat();
     if !words.contains(&"--quiet") {
         words.push("--quiet");
     }
-    let mut child = command(&words).envs(variables.iter().copied()).spawn().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    let started: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    let address = started["urls"][0].as_str().unwrap().replace("http://", "").replace("0.0.0.0", "127.0.0.1");
-    Served { child, stderr, stdout, address }
+    command(&words)
 }
 
 impl Served {
+    fn start(command: &mut Command) -> Served {
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = child.stderr.take().map(BufReader::new);
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let started: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let address =
+            started["urls"][0].as_str().unwrap().replace("http://", "").replace("0.0.0.0", "127.0.0.1");
+        let threads = started["threads"].as_u64().unwrap();
+        Served { child, stderr, stdout, address, threads }
+    }
+
     fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
@@ -49,9 +64,15 @@ impl Served {
 
     /// The exit code, and the rest of standard error.
     fn end(&mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.stderr.read_to_string(&mut rest).unwrap();
+        let rest = self.stderr.take().map(rest).unwrap_or_default();
         (self.child.wait().unwrap().code(), rest)
+    }
+
+    /// The next line of standard error.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.as_mut().unwrap().read_line(&mut line).unwrap();
+        line
     }
 
     fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> TcpStream {
@@ -146,21 +167,17 @@ fn keys_come_from_the_environment_and_from_a_file_that_sighup_reads_again() {
     assert_eq!((status("secret"), status("other")), ("200".to_string(), "401".to_string()));
     folder.file("keys", "no key");
     served.signal("-HUP");
-    let mut error = String::new();
-    served.stderr.read_line(&mut error).unwrap();
+    let mut error = served.line();
     // The requests before are logged too.
     while !error.ends_with("; kept keys and certificates\n") {
         assert!(!error.is_empty() && !error.contains("secret"), "{error}");
-        error.clear();
-        served.stderr.read_line(&mut error).unwrap();
+        error = served.line();
     }
     assert!(error.starts_with("peri: ") && error.contains("keys: line 1: "), "{error}");
     folder.file("keys", line);
     served.signal("-HUP");
-    let mut again = String::new();
-    while again != "read keys and certificates again\n" {
-        again.clear();
-        assert!(served.stderr.read_line(&mut again).unwrap() > 0);
+    while served.line() != "read keys and certificates again\n" {
+        assert!(served.child.try_wait().unwrap().is_none(), "it runs");
     }
     served.signal("-INT");
     assert_eq!(served.end().0, Some(0));
@@ -313,4 +330,106 @@ fn the_image_starts_a_server_and_probes_it() {
         "{}",
         gone.stderr
     );
+}
+
+/// A control group with a quota, if this process may make one.
+#[cfg(target_os = "linux")]
+struct CpuGroup(PathBuf);
+
+#[cfg(target_os = "linux")]
+impl CpuGroup {
+    fn new(percent: usize) -> Option<CpuGroup> {
+        // Microseconds of each 100,000.
+        let time = percent * 1000;
+        let versions = [
+            ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", time.to_string()),
+            ("/sys/fs/cgroup", "cpu.max", format!("{time} 100000")),
+        ];
+        versions.into_iter().filter(|(root, ..)| Path::new(root).join("cgroup.procs").exists()).find_map(
+            |(root, file, quota)| {
+                let group = CpuGroup(Path::new(root).join(format!("peri-test-{}", std::process::id())));
+                std::fs::create_dir(&group.0).ok()?;
+                std::fs::write(group.0.join(file), quota).ok().map(|()| group)
+            },
+        )
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Fault F14: a server has as many threads as it may use cores, and gives the same answers with any number.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_follow_affinity_and_quota_and_change_no_answer() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let check = |set_up: &str, threads: usize| {
+        let script = format!(r#"{set_up}exec "$0" serve --json --quiet --port 0"#);
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_peri")]);
+        let mut served = Served::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        assert_eq!(served.threads, threads as u64, "{set_up}");
+        let text = streamed_text(&served.reply("POST", "/v1/completions", "", &story()));
+        served.signal("-TERM");
+        assert_eq!(served.end().0, Some(0));
+        text
+    };
+    let text = check("", cores);
+    let first = "taskset -cp $(taskset -cp $$ | sed 's/.*: *\\([0-9]*\\).*/\\1/') $$ >&2 && ";
+    assert_eq!(check(first, 1), text);
+    for percent in [50, 160, 200, 6400] {
+        let Some(group) = CpuGroup::new(percent) else { continue };
+        let enter = format!("echo $$ > {}/cgroup.procs && ", group.0.display());
+        assert_eq!(check(&enter, (percent / 100).clamp(1, cores)), text, "{percent} %");
+    }
+}
+
+/// A stream of some tokens, which all servers answer alike.
+fn story() -> String {
+    json!({"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": true, "seed": 5, "stream": true})
+        .to_string()
+}
+
+/// Fault F12: a log that nobody reads, and descriptors that are closed when the server starts.
+#[test]
+fn a_server_outlives_its_standard_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let script = [r#"exec "$0" "$@" 2>&- <&-"#, env!("CARGO_BIN_EXE_peri")];
+    let mut closed = Command::new("sh");
+    closed.arg("-c").args(script).args(server(&[]).get_args()).stdout(Stdio::piped());
+    for command in [server(&[]).stderr(writer), &mut closed] {
+        let mut served = Served::start(command);
+        for _ in 0..5 {
+            streamed_text(&served.reply("POST", "/v1/completions", "", &story()));
+        }
+        served.signal("-TERM");
+        assert_eq!(served.end().0, Some(0));
+    }
+}
+
+/// Fault F12: the time of day changes by a day, forwards or backwards, each time it is asked for.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_clock_that_jumps_ends_no_request() {
+    let folder = Folder::new("serve-clock");
+    let Some(library) = crate::faults::library(&folder) else { return };
+    let library = library.display().to_string();
+    let texts = |variables: &[(&str, &str)]| {
+        let mut served = serve(&["--request-timeout", "60", "--log-format", "json"], variables);
+        let streams: Vec<TcpStream> =
+            (0..16).map(|_| served.send("POST", "/v1/completions", "", &story())).collect();
+        let texts: Vec<String> = streams.into_iter().map(|stream| streamed_text(&rest(stream))).collect();
+        served.signal("-TERM");
+        let (code, log) = served.end();
+        assert_eq!((code, log.lines().count()), (Some(0), 16), "{log}");
+        let seconds = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap();
+        assert!(log.lines().map(seconds).all(|seconds| seconds < 60.0), "{log}");
+        texts
+    };
+    assert_eq!(texts(&[("LD_PRELOAD", &library), ("CLOCK_JUMPS", "1")]), texts(&[]));
 }

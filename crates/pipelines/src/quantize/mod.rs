@@ -16,7 +16,7 @@ use weights::{Format, GgufWriter, Metadata};
 
 use crate::classifier::{ACTIVATION_KEY, ClassifierConfig};
 use crate::sentence_transformers::{EmbeddingConfig, RANK};
-use crate::{Error, Pooling, ScoreActivation, Tokenizer};
+use crate::{Error, MemoryBytes, Pooling, ScoreActivation, Tokenizer};
 
 pub use importance::measure_importance;
 
@@ -75,7 +75,13 @@ pub fn quantize(
     let metadata = quantizer.metadata(&other_metadata(&quantizer, checkpoint, folder)?);
     let records = quantizer.records();
     let quantized = Quantized::of(&quantizer, checkpoint);
-    let io = |error: io::Error| Error::Quantize(format!("{}: {error}", path.display()));
+    let io = |error: io::Error| {
+        let needs = match error.kind() {
+            io::ErrorKind::StorageFull => format!(" needs {}", MemoryBytes(quantized.bytes)),
+            _ => String::new(),
+        };
+        Error::Quantize(format!("{}{needs}: {error}", path.display()))
+    };
     let mut file = GgufWriter::new(AtomicFile::create(path).map_err(io)?, &metadata, &records).map_err(io)?;
     let mut done = 0;
     for index in 0..records.len() {
