@@ -53,6 +53,30 @@ fn links_and_paths_in_documents_exist() {
     assert!(checked > 30, "only {checked} links and paths found");
 }
 
+/// The code that is `PATH::TEST`, of which the path is a file.
+fn named_tests(text: &str) -> Vec<(PathBuf, &str)> {
+    let code = text.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
+    code.map(|(path, test)| (repository().join(path), test)).filter(|(path, _)| path.is_file()).collect()
+}
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let mut checked = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(repository().join(&document)).unwrap();
+        for (path, test) in named_tests(&text) {
+            let source = std::fs::read_to_string(&path).unwrap();
+            let path = path.display();
+            assert!(
+                source.contains(&format!("fn {test}(")),
+                "{document} names {test}, which is not in {path}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "only {checked} tests found");
+}
+
 #[test]
 fn every_page_is_linked_from_readme_or_architecture() {
     let read = |document: &str| std::fs::read_to_string(repository().join(document)).unwrap();
