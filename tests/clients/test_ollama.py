@@ -108,6 +108,19 @@ def test_models_are_listed_and_shown(client):
     assert MODEL in [model.model for model in client.ps().models]
 
 
+def test_presets_are_made_copied_and_deleted(client):
+    steps = list(client.create("bard", from_=MODEL, system="Tell stories.", parameters={"num_predict": 7}, stream=True))
+    assert steps[-1].status == "success"
+    assert client.copy("bard", "bard-copy").status == "success"
+    assert client.generate("bard-copy", PROMPT).eval_count == 7
+    assert client.show("bard").details.parent_model == MODEL
+    for name in ["bard", "bard-copy"]:
+        assert client.delete(name).status == "success"
+    assert "bard" not in [model.model for model in client.list().models]
+    with pytest.raises(ResponseError, match="was started with storyteller"):
+        client.delete(MODEL)
+
+
 def test_errors_are_those_of_the_client(client):
     with pytest.raises(ResponseError, match="there is no model") as missing:
         client.generate("nothing", PROMPT)

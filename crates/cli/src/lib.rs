@@ -21,6 +21,7 @@ mod progress;
 mod sampling;
 mod scoring;
 mod settings;
+mod state_folder;
 mod transfer;
 mod verb_hints;
 mod version;

@@ -50,6 +50,11 @@ impl Fields {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
+    /// The value of a field.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.object.get(name)
+    }
+
     /// Takes the groups of an object in a field. Without the field, the object is empty.
     ///
     /// # Errors

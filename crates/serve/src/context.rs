@@ -174,12 +174,12 @@ impl Context {
 
     /// Measures of `n` answers of a model to each of the requests.
     pub(crate) fn measure(&self, model: &ActiveModel, requests: &[Request], n: usize) -> Answers {
-        self.0.server.metrics.begin(&model.id, model.loaded.max_length(), requests, n)
+        self.0.server.metrics.begin(model.id(), model.loaded.max_length(), requests, n)
     }
 
     /// Measures how long the form of an answer took to compile.
     pub(crate) fn note_grammar(&self, model: &ActiveModel, time: Duration) {
-        self.0.server.metrics.note_grammar(&model.id, model.loaded.max_length(), time);
+        self.0.server.metrics.note_grammar(model.id(), model.loaded.max_length(), time);
     }
 
     /// Measures an event of an answer.

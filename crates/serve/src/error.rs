@@ -90,6 +90,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A catalog of models that is not one, or cannot be written.
+    #[error("{}: {problem}", path.display())]
+    Catalog {
+        /// The file.
+        path: PathBuf,
+        /// Where it is wrong, or why it cannot be read or written.
+        problem: String,
+    },
+
     /// A thread or a descriptor that the system refuses.
     #[error("cannot start the server: {0}")]
     Start(std::io::Error),
@@ -249,8 +258,34 @@ impl From<&pipelines::Error> for ApiError {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
             }
+            E::Source(error) => of_source(error),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
+    }
+}
+
+/// Errors of names are the client's, those of the hub are the hub's.
+fn of_source(error: &sources::Error) -> ApiError {
+    use sources::Error as E;
+    let message = error.to_string();
+    let with = |status, code| ApiError::new(status, code, message.clone());
+    match error {
+        E::MissingRepo { .. } | E::MissingRevision { .. } | E::MissingFile { .. } => {
+            ApiError { param: Some("model".to_string()), ..with(StatusCode::NOT_FOUND, "model_not_found") }
+        }
+        E::Gated { .. } => with(StatusCode::FORBIDDEN, "permission_denied"),
+        E::Offline { .. } | E::NoDownloads { .. } => with(StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        E::RateLimited { retry_after, .. } => {
+            ApiError { retry_after: *retry_after, ..with(StatusCode::SERVICE_UNAVAILABLE, "unavailable") }
+        }
+        E::Network { .. } | E::Untrusted { .. } | E::Protocol { .. } | E::WrongDigest { .. } => {
+            with(StatusCode::BAD_GATEWAY, "hub_error")
+        }
+        E::DiskFull { .. } => with(StatusCode::INSUFFICIENT_STORAGE, "disk_full"),
+        E::Escapes { .. } | E::Cache { .. } | E::Io { .. } | E::Setting { .. } => {
+            with(StatusCode::INTERNAL_SERVER_ERROR, "internal_error")
+        }
+        _ => ApiError::invalid("model", message),
     }
 }
 

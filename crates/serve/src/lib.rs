@@ -10,6 +10,7 @@ mod access;
 mod access_log;
 mod admission;
 mod anthropic;
+mod blocking;
 mod body;
 mod context;
 mod conversation;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pipelines::{Plan, Request, SamplingOptions, random_seed};
+use pipelines::{Request, SamplingOptions, random_seed};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -50,6 +50,31 @@ pub(crate) struct Sampling {
     cache_salt: Option<String>,
 }
 
+/// How many tokens there may be, under Ollama's names.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+pub(crate) struct Lengths {
+    /// The most tokens of the answer; a negative number is all that the context has room for, which is the default.
+    pub(crate) num_predict: Option<i64>,
+    /// The most tokens of the prompt and the answer together, up to the model's length, which is the default.
+    #[schema(minimum = 1)]
+    pub(crate) num_ctx: Option<usize>,
+}
+
+impl Lengths {
+    /// These lengths, and where one is not set, that of `other`.
+    pub(crate) fn or(self, other: Lengths) -> Lengths {
+        Lengths {
+            num_predict: self.num_predict.or(other.num_predict),
+            num_ctx: self.num_ctx.or(other.num_ctx),
+        }
+    }
+
+    /// The most tokens of the answer, unless the context is the only limit.
+    pub(crate) fn answer(self) -> Option<usize> {
+        self.num_predict.and_then(|count| usize::try_from(count).ok())
+    }
+}
+
 /// A text or several.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged)]
@@ -70,12 +95,31 @@ impl OneOrMany {
 }
 
 impl Sampling {
-    /// A request without a prompt. The settings of the server fill in the rest, then the model's recommendation, then the
-    /// defaults of the OpenAI API: temperature 1 and all tokens.
+    /// These fields, and where one is not set, that of `other`.
+    pub(crate) fn or(self, other: Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.or(other.temperature),
+            top_p: self.top_p.or(other.top_p),
+            top_k: self.top_k.or(other.top_k),
+            min_p: self.min_p.or(other.min_p),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.or(other.repetition_penalty),
+            seed: self.seed.or(other.seed),
+            logit_bias: self.logit_bias.or(other.logit_bias),
+            stop: self.stop.or(other.stop),
+            stop_token_ids: self.stop_token_ids.or(other.stop_token_ids),
+            min_tokens: self.min_tokens.or(other.min_tokens),
+            ignore_eos: self.ignore_eos.or(other.ignore_eos),
+            cache_salt: self.cache_salt.or(other.cache_salt),
+        }
+    }
+
+    /// A request without a prompt. `defaults` fill in the rest, then those of the OpenAI API: temperature 1 and all tokens.
     ///
     /// # Errors
     /// If a field has a value that the library cannot be given.
-    pub(crate) fn request(self, plan: &Plan) -> Result<Request, ApiError> {
+    pub(crate) fn request(self, defaults: SamplingOptions) -> Result<Request, ApiError> {
         let top_k = match self.top_k {
             None => None,
             Some(0 | -1) => Some(usize::MAX),
@@ -92,10 +136,10 @@ impl Sampling {
             frequency_penalty: self.frequency_penalty,
             repetition_penalty: self.repetition_penalty,
         };
-        let defaults =
+        let of_api =
             SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
         Ok(Request {
-            sampling: given.or(plan.sampling_defaults()).or(defaults),
+            sampling: given.or(defaults).or(of_api),
             seed: self.seed.map_or_else(random_seed, i64::cast_unsigned),
             logit_bias: logit_bias(self.logit_bias.unwrap_or_default())?,
             min_new_tokens: self.min_tokens.unwrap_or(0),

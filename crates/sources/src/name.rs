@@ -58,11 +58,11 @@ impl ModelName {
         ModelName::of_hub(text)
     }
 
-    /// As [`ModelName::parse`], of what is meant on a hub whatever paths there are.
+    /// Parses the name of a repository, even if there is a path with this name.
     ///
     /// # Errors
-    /// As there, and if no hub has such names.
-    pub(crate) fn of_hub(text: &str) -> Result<ModelName, Error> {
+    /// As [`ModelName::parse`], and if no hub has such names.
+    pub fn of_hub(text: &str) -> Result<ModelName, Error> {
         if let Some(rest) = without_host(text)? {
             return of_address(text, rest).map(ModelName::Repo);
         }
@@ -211,6 +211,18 @@ fn decoded(part: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| part.to_string())
 }
 
+/// `org/name@REV:LABEL/FILE`, with the parts that the name has.
+impl fmt::Display for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.repo.id())?;
+        if self.has_revision {
+            write!(f, "@{}", self.repo.revision())?;
+        }
+        self.label.iter().try_for_each(|label| write!(f, ":{label}"))?;
+        self.file.iter().try_for_each(|file| write!(f, "/{file}"))
+    }
+}
+
 impl fmt::Display for ModelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,6 +242,9 @@ mod tests {
         let name = name.repo().unwrap_or_else(|| panic!("{text} is a path"));
         let found = (name.repo.id(), name.repo.revision(), name.file.as_deref(), name.label.as_deref());
         assert_eq!(found, expected, "{text}");
+        if name.file.is_none() {
+            assert_eq!(ModelName::of_hub(&name.to_string()).unwrap().repo(), Some(name), "{text}: {name}");
+        }
     }
 
     #[test]

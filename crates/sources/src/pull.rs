@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use regex::Regex;
 
 use crate::choose::{Several, Wanted, choose};
-use crate::hub::Progress;
+use crate::hub::{Hub, Progress};
 use crate::repo::{HuggingFaceRepo, ModelFiles};
 use crate::{Error, WeightsFormat};
 
@@ -83,6 +83,19 @@ impl Pull {
     pub fn bytes(&self) -> u64 {
         let lacking = self.files.iter().filter(|file| self.force_download || !file.cached);
         lacking.filter_map(PlannedFile::missing).fold(0, u64::saturating_add)
+    }
+
+    /// Compares the bytes to fetch with the space on the disk of a hub's cache.
+    ///
+    /// # Errors
+    /// If the disk has too little space.
+    pub fn check_space(&self, hub: &Hub) -> Result<(), Error> {
+        match hub.free_space() {
+            Some(available) if available < self.bytes() => {
+                Err(Error::DiskFull { path: hub.cache.clone(), needed: self.bytes(), available })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Downloads missing files; returns the paths of all, in the order of [`Pull::files`]. Weights come last: if they

@@ -89,7 +89,7 @@ fn repos(hub: &Hub) -> anyhow::Result<Vec<CachedRepo>> {
 
 /// The model with a name.
 fn find(hub: &Hub, name: &str) -> anyhow::Result<CachedRepo> {
-    let found = repos(hub)?.into_iter().find(|repo| repo.id == name);
+    let found = hub.cached_repo(name).map_err(pipelines::Error::from)?;
     found.ok_or_else(|| {
         let cache = hub.cache.display();
         Usage(format!("{} is not in the cache at {cache}; `peri models` lists the models", one_line(name)))

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut paths = Vec::new();
     if !arguments.dry_run {
-        check_space(&pull, &hub)?;
+        pull.check_space(&hub).map_err(pipelines::Error::from)?;
         let progress = Progress::new(arguments.quiet);
         let transfer = Transfer::with_lines(&progress, arguments.quiet);
         let fetched = pull.fetch(&|event| transfer.report(event));
@@ -132,16 +132,6 @@ fn plan(arguments: &Arguments, hub: &Hub) -> Result<Pull, Error> {
         ..Wanted::default()
     };
     Pull::plan(HuggingFaceRepo::open(&arguments.repo, options)?, &wanted)
-}
-
-/// Fails before the first byte if the disk has too little space.
-fn check_space(pull: &Pull, hub: &Hub) -> Result<(), pipelines::Error> {
-    match hub.free_space() {
-        Some(available) if available < pull.bytes() => {
-            Err(Error::DiskFull { path: hub.cache.clone(), needed: pull.bytes(), available }.into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The files with their sizes, and the total.

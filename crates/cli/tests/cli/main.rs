@@ -20,6 +20,8 @@ mod made;
 mod models;
 mod plan;
 mod pull;
+#[cfg(unix)]
+mod pulled;
 mod quantize;
 mod render;
 mod resolve;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::{Folder, command, peri};
 
 /// A server that is killed if its test fails.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     /// `None` if the test has given the server another one.
     stderr: Option<BufReader<ChildStderr>>,
@@ -30,7 +30,7 @@ impl Drop for Served {
     }
 }
 
-fn serve(arguments: &[&str], variables: &[(&str, &str)]) -> Served {
+pub(crate) fn serve(arguments: &[&str], variables: &[(&str, &str)]) -> Served {
     Served::start(server(arguments).envs(variables.iter().copied()))
 }
 
@@ -57,13 +57,13 @@ impl Served {
         Served { child, stderr, stdout, address, threads }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
     /// The exit code, and the rest of standard error.
-    fn end(&mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let rest = self.stderr.take().map(rest).unwrap_or_default();
         (self.child.wait().unwrap().code(), rest)
     }
@@ -87,7 +87,7 @@ impl Served {
         stream
     }
 
-    fn reply(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
+    pub(crate) fn reply(&self, method: &str, path: &str, headers: &str, body: &str) -> String {
         rest(self.send(method, path, headers, body))
     }
 }

@@ -183,6 +183,7 @@ impl Access {
             "/ready" | "/health" | "/version" | "/openapi.json" => Access::AnyKey,
             "/ping" | "/v2/health/live" | "/v2/health/ready" => Access::AnyKey,
             "/metrics" => Access::Scope(Scope::Metrics),
+            "/api/pull" | "/api/copy" | "/api/create" | "/api/delete" => Access::Scope(Scope::Admin),
             _ if is_under("/ui") => Access::Open,
             _ if is_under("/admin") || is_under("/debug") => Access::Scope(Scope::Admin),
             _ => Access::Scope(Scope::Infer),
@@ -223,6 +224,8 @@ mod tests {
     #[test]
     fn paths_beside_a_folder_are_not_in_it() {
         assert_eq!(Access::of("/admin/load"), Access::Scope(Scope::Admin));
+        assert_eq!(Access::of("/api/pull"), Access::Scope(Scope::Admin));
+        assert_eq!(Access::of("/api/chat"), Access::Scope(Scope::Infer));
         assert_eq!(Access::of("/uix"), Access::Scope(Scope::Infer));
         assert_eq!(Access::of("/live/"), Access::Scope(Scope::Infer));
     }

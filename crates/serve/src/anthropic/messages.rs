@@ -186,8 +186,7 @@ pub(crate) async fn create(
     let model = &shared.models.acquire(prompt.model.as_deref(), None).await?;
     let turn = prompt.into_turn(shared.config.keep_attribution_header)?;
     let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
-    let mut parameters =
-        Request { max_new_tokens: Some(answer.max_tokens), ..sampling.request(model.loaded.plan())? };
+    let mut parameters = Request { max_new_tokens: Some(answer.max_tokens), ..model.request(sampling)? };
     parameters.stop.extend(answer.stop_sequences.into_iter().flatten());
     let stops = parameters.stop.clone();
     let request = reading.into_request(parameters, model);

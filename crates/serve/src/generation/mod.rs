@@ -26,6 +26,7 @@ pub(crate) use tool_use::{ToolUse, declared};
 pub(crate) use turn::{AnswerReader, Reading, Turn};
 pub(crate) use usage::{Timings, Usage};
 
+use crate::blocking;
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::models::ActiveModel;
@@ -244,8 +245,5 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(
     if bytes <= INLINE_BYTES {
         return Ok(work()?);
     }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => Ok(result?),
-        Err(defect) => Err(ApiError::from(Error::Defect(defect.to_string()))),
-    }
+    blocking::run(move || Ok(work()?)).await
 }

@@ -1,5 +1,6 @@
 //! A turn of a conversation: what the model reads, which form its answer has, and how that is read.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pipelines::{
@@ -13,7 +14,7 @@ use super::{off_the_runtime, size_of};
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::form::Form;
-use crate::models::{ActiveModel, ModelText};
+use crate::models::{ActiveModel, ModelText, Preset};
 use crate::server::ServerConfig;
 
 /// A prompt, and what is asked of its answer.
@@ -100,6 +101,7 @@ impl Reading {
         let generator = model.loaded.generator()?;
         let Reading { tokens, constraint, shown_special_tokens, reasoning, reader, .. } = self;
         let request = Request { prompt: tokens, constraint, shown_special_tokens, reasoning, ..parameters };
+        let request = model.bound(request)?;
         if request.scores().is_some() && !generator.model().plan().config().enable_echo {
             let message = "log-probabilities of prompts need a server that was started with --enable-echo";
             return Err(ApiError::invalid("prompt_logprobs", message));
@@ -116,7 +118,7 @@ impl Turn {
     /// be enforced.
     pub(crate) async fn read(
         self,
-        model: &ActiveModel,
+        model: &Arc<ActiveModel>,
         config: &ServerConfig,
         context: &Context,
     ) -> Result<Reading, ApiError> {
@@ -125,8 +127,8 @@ impl Turn {
         // Grammars may take long to compile, however short they are.
         let compiles = self.form.is_some() || self.tools.are_callable();
         let bytes = if compiles { usize::MAX } else { size_of(&self.prompt) };
-        let defaults = Defaults::of(config);
-        let read = off_the_runtime(bytes, move || self.read_now(&generator, defaults)).await;
+        let (defaults, of_task) = (Defaults::of(config), Arc::clone(model));
+        let read = off_the_runtime(bytes, move || self.read_now(&of_task, &generator, defaults)).await;
         let (reading, ignored) = read.map_err(|error| error.rename("constraint", field))?;
         context.note(|facts| facts.ignored.extend(ignored));
         if let Some(time) = reading.compile_time {
@@ -149,7 +151,7 @@ impl Turn {
         model.chat_template()?;
         let Turn { prompt, tools, thinking, form } = self;
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
-        let mut turn = ChatTurn { chat, tools, thinking, form };
+        let mut turn = ChatTurn::new(chat, model.preset(), tools, thinking, form);
         let (rendered, ignored) = off_the_runtime(bytes, move || {
             let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
             let text = turn.render(template, model.tokenizer(), AnswerFormat::default(), defaults)?;
@@ -165,6 +167,7 @@ impl Turn {
     /// The reading, and fields of the request that have no effect.
     fn read_now(
         self,
+        model: &ActiveModel,
         generator: &TextGenerator,
         defaults: Defaults,
     ) -> Result<(Reading, Vec<String>), Error> {
@@ -177,8 +180,8 @@ impl Turn {
         let Turn { prompt, tools, thinking, form } = self;
         let tokens = match prompt {
             Prompt::Chat(chat) => {
-                let turn = ChatTurn { chat, tools, thinking, form };
-                let (reading, ignored) = turn.read(generator, defaults)?;
+                let turn = ChatTurn::new(chat, model.preset(), tools, thinking, form);
+                let (reading, ignored) = turn.read(model, generator, defaults)?;
                 let times = [compile_time, reading.compile_time].into_iter().flatten();
                 return Ok((Reading { compile_time: times.reduce(|a, b| a + b), ..reading }, ignored));
             }
@@ -206,13 +209,25 @@ struct ChatTurn {
 }
 
 impl ChatTurn {
+    fn new(
+        mut chat: Chat,
+        preset: Option<&Arc<Preset>>,
+        tools: ToolUse,
+        thinking: Option<Thinking>,
+        form: Option<Form>,
+    ) -> ChatTurn {
+        preset.iter().for_each(|preset| preset.instruct(&mut chat.messages));
+        ChatTurn { chat, tools, thinking, form }
+    }
+
     fn read(
         mut self,
+        model: &ActiveModel,
         generator: &TextGenerator,
         defaults: Defaults,
     ) -> Result<(Reading, Vec<String>), Error> {
-        let (tokenizer, template) = (generator.model().tokenizer(), generator.chat_template());
-        let found = generator.answer_format();
+        let (tokenizer, template) = (generator.model().tokenizer(), model.chat_template());
+        let found = model.answer_format();
         let unknown = if self.tools.must_be_called() { ToolFormat::named("json") } else { None };
         let tools = defaults.tool_format.or(found.tools).or(unknown);
         let format = AnswerFormat { tools, ..found };

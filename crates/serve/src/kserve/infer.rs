@@ -111,13 +111,15 @@ pub(crate) async fn create(
     let id = tensors.id.clone();
     let texts = tensors.into_texts()?;
     let model = &shared.models.acquire(Some(&model), None).await?;
-    let max_new_tokens = Some(parameters.lengths.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
-    let parameters = Request { max_new_tokens, ..parameters.sampling.request(model.loaded.plan())? };
+    let Parameters { lengths: Lengths { max_tokens }, sampling } = parameters;
+    let max_new_tokens = max_tokens.or(model.lengths().answer()).or(Some(DEFAULT_MAX_TOKENS));
+    let parameters = Request { max_new_tokens, ..model.request(sampling)? };
     let mut requests = Vec::with_capacity(texts.len());
     for text in texts {
         let (bytes, generator) = (text.len(), model.loaded.generator()?.clone());
         let request = TextRequest { prompt: text.into(), parameters: parameters.clone() };
-        requests.push(generation::off_the_runtime(bytes, move || generator.prepare(request)).await?);
+        let prepared = generation::off_the_runtime(bytes, move || generator.prepare(request)).await?;
+        requests.push(model.bound(prepared)?);
     }
     let mut generation = Generation::start(model, requests, 1, &AnswerReader::default(), context).await?;
     let data: Vec<String> = generation.answers().await?.iter().map(|answer| answer.content.text()).collect();

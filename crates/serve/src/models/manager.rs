@@ -10,10 +10,15 @@ use pipelines::{Machine, MemoryBytes, Plan, available_memory};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use super::catalog::Catalog;
+use super::preset::Preset;
 use super::progress::{LoadProgress, Progress};
+use super::pull::Pulls;
 use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
 use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingText};
-use super::table::{Action, ModelStatus, Reply, Table, find, refusal, unavailable};
+use super::table::{
+    Action, ModelStatus, Named, Reply, Table, find, find_exactly, refusal, unavailable, unknown,
+};
 use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings};
 use crate::Error;
 use crate::error::ApiError;
@@ -21,14 +26,16 @@ use crate::kv_events::{KvEvents, KvEventsConfig};
 use crate::listener::Address;
 
 /// How long one of several models stays in memory unused.
-const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
+pub(super) const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
 /// The models of a server.
 pub(crate) struct Models {
     session: Arc<InferenceSession>,
     platform: &'static Platform,
-    settings: ModelSettings,
+    pub(super) settings: ModelSettings,
+    pub(super) catalog: Catalog,
+    pub(super) pulls: Pulls,
     began: Instant,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     table: Mutex<Table>,
     /// Wakes the task that lets unused models go, because one is to leave earlier than it thinks.
     alarm: Notify,
@@ -43,10 +50,10 @@ struct Waiting<'m> {
 }
 
 impl Models {
-    /// Lists models.
+    /// Lists models, and those of the catalog.
     ///
     /// # Errors
-    /// If two have the same name, or one cannot run here.
+    /// If two have the same name, one cannot run here, or the catalog cannot be read.
     pub(crate) fn new(
         configs: Vec<ModelConfig>,
         settings: ModelSettings,
@@ -55,12 +62,15 @@ impl Models {
         runtime: &Handle,
     ) -> Result<Arc<Models>, Error> {
         let memory = settings.memory.or_else(available_memory);
-        let share = configs.iter().map(|model| model.config.gpu_memory_utilization).fold(0.0, f64::max);
+        let shares = configs.iter().map(|model| model.config.gpu_memory_utilization);
+        let share = shares.reduce(f64::max).unwrap_or(settings.defaults.gpu_memory_utilization);
         let budget = memory.map_or(u64::MAX, |bytes| (bytes as f64 * share) as u64);
         let models = Arc::new(Models {
             session,
             platform,
+            catalog: Catalog::open(settings.catalog.clone())?,
             settings: ModelSettings { memory, ..settings },
+            pulls: Pulls::default(),
             began: Instant::now(),
             runtime: runtime.clone(),
             table: Mutex::new(Table::new(budget)),
@@ -68,18 +78,20 @@ impl Models {
             kv_events: OnceLock::new(),
         });
         models.list(configs)?;
+        models.list_catalog();
         runtime.spawn(Arc::clone(&models).let_unused_go());
         Ok(models)
     }
 
-    /// Lists these models in place of all others. Models that stay as they are stay in memory; others leave once their
-    /// requests have ended. Reads headers of files, and may block.
+    /// Lists these models in place of all others but those that requests added. Models that stay as they are stay in
+    /// memory; others leave once their requests have ended. Reads headers of files, and may block.
     ///
     /// # Errors
     /// If two have the same name, or one cannot run here; all stays as it was.
     pub(crate) fn list(self: &Arc<Self>, configs: Vec<ModelConfig>) -> Result<(), Error> {
         check_names(&configs)?;
-        let before: Vec<Arc<ServedModel>> = self.served();
+        let mut before: Vec<Arc<ServedModel>> = self.served();
+        before.retain(|model| !model.is_added || configs.iter().any(|config| model.is_named(&config.id)));
         let default = self.settings.keep_alive.unwrap_or(match configs.len() {
             0 | 1 => KeepAlive::Forever,
             _ => KEEP_ALIVE,
@@ -97,15 +109,12 @@ impl Models {
         }
         let kept: Vec<ModelKey> = planned.iter().filter_map(|(known, ..)| *known).collect();
         for old in before.iter().filter(|old| !kept.contains(&old.key)) {
-            if let Some(listed) = self.lock().listed.get_mut(&old.key) {
-                listed.removed = true;
-            }
-            self.step(Command::Remove(old.key));
+            self.remove(old);
         }
         for (known, facts, config) in planned {
             let keep_alive = config.keep_alive.unwrap_or(default);
             let stay = Stay { need: facts.need, keep_alive, pinned: config.pin };
-            let model = self.lock().list(known, facts, config);
+            let model = self.lock().list(known, facts, config, false);
             self.step(Command::List { model, stay });
         }
         Ok(())
@@ -120,8 +129,8 @@ impl Models {
         config: &KvEventsConfig,
         address: &Address,
     ) -> Result<(), Error> {
-        let (served, is_text) =
-            (self.served(), |model: &&Arc<ServedModel>| model.facts.kind == ModelKind::Text);
+        let is_text = |model: &&Arc<ServedModel>| model.facts.kind == ModelKind::Text && !model.is_added;
+        let served = self.served();
         let [model] = served.iter().filter(is_text).collect::<Vec<_>>()[..] else {
             return Err(Error::NoSingleGenerator);
         };
@@ -141,7 +150,7 @@ impl Models {
         if self.settings.lazy {
             return Ok(());
         }
-        for model in self.served() {
+        for model in self.served().into_iter().filter(|model| !model.is_added) {
             let fits = {
                 let table = self.lock();
                 model.facts.need <= table.residency.budget().saturating_sub(table.residency.used())
@@ -185,12 +194,40 @@ impl Models {
         self.lock().status(model, now)
     }
 
-    /// The model with an id, an alias, or an id that ends in `/name`. Without a name, the only model there is.
+    /// The model with an id, an alias, or an id that ends in `/name`, or that of a preset. Without a name, the only model
+    /// that the server was started with.
     ///
     /// # Errors
     /// If there is none, or several fit.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<ServedModel>, ApiError> {
-        find(&self.served(), name).cloned()
+        Ok(self.resolve(name)?.0)
+    }
+
+    /// As [`Models::find`], with the preset that the name means, if it is one's.
+    ///
+    /// # Errors
+    /// As [`Models::find`].
+    pub(crate) fn resolve(&self, name: Option<&str>) -> Result<Named, ApiError> {
+        find(&self.served(), &self.catalog.presets(), name)
+    }
+
+    /// As [`Models::resolve`], of a whole name only.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn resolve_exactly(&self, name: &str) -> Result<Named, ApiError> {
+        let (served, presets) = (self.served(), self.catalog.presets());
+        find_exactly(&served, &presets, name).ok_or_else(|| unknown(&served, &presets, name))
+    }
+
+    /// The presets whose models are listed, and these models.
+    pub(crate) fn presets(&self) -> Vec<(Arc<Preset>, Arc<ServedModel>)> {
+        let (served, presets) = (self.served(), self.catalog.presets());
+        let with_model = |preset: Arc<Preset>| {
+            let (model, found) = find_exactly(&served, &presets, preset.name())?;
+            found.is_some().then_some((preset, model))
+        };
+        presets.iter().cloned().filter_map(with_model).collect()
     }
 
     /// The model with a name, for a request that uses it; waits until it is loaded. `keep_alive` says how long it stays in
@@ -203,16 +240,15 @@ impl Models {
         name: Option<&str>,
         keep_alive: Option<KeepAlive>,
     ) -> Result<Arc<ActiveModel>, ApiError> {
-        let model = self.find(name)?;
-        let waiting = self.wait_for(&model);
-        match keep_alive {
-            Some(keep_alive) => {
-                let active = waiting.await?;
-                self.step(Command::KeepAlive { model: model.key, keep_alive });
-                Ok(active)
-            }
-            None => waiting.await,
+        let (model, preset) = self.resolve(name)?;
+        let active = self.wait_for(&model).await?;
+        if let Some(keep_alive) = keep_alive {
+            self.step(Command::KeepAlive { model: model.key, keep_alive });
         }
+        Ok(Arc::new(match preset {
+            Some(preset) => active.with(preset),
+            None => active,
+        }))
     }
 
     /// Sets how long a model stays in memory unused, if it is there.
@@ -237,14 +273,14 @@ impl Models {
     /// # Errors
     /// As [`Models::find`], and if the files cannot be read.
     pub(crate) async fn text(self: &Arc<Self>, name: Option<&str>) -> Result<ModelText, ApiError> {
-        let model = self.find(name)?;
+        let (model, preset) = self.resolve(name)?;
         let (is_ready, cell) = {
             let table = self.lock();
             let cell = table.listed.get(&model.key).map(|listed| Arc::clone(&listed.text));
             (table.residency.state(model.key) == State::Ready, cell.unwrap_or_default())
         };
         if is_ready {
-            return Ok(ModelText::Loaded(self.wait_for(&model).await?));
+            return Ok(ModelText::Loaded(self.acquire(name, None).await?));
         }
         let read = || async {
             let models = Arc::clone(self);
@@ -253,7 +289,7 @@ impl Models {
                 Err(defect) => Err(pipelines::Error::Defect(defect.to_string())),
             }
         };
-        Ok(ModelText::Sleeping(Arc::clone(cell.get_or_try_init(read).await?)))
+        Ok(ModelText::Sleeping(Arc::clone(cell.get_or_try_init(read).await?), preset))
     }
 
     fn read_text(&self, model: Arc<ServedModel>) -> Result<SleepingText, pipelines::Error> {
@@ -263,7 +299,7 @@ impl Models {
     }
 
     /// Plans a model as if it had the memory of all.
-    fn plan(&self, config: &PipelineConfig) -> Result<Plan, pipelines::Error> {
+    pub(super) fn plan(&self, config: &PipelineConfig) -> Result<Plan, pipelines::Error> {
         config.plan_or_built_in(Machine { devices: self.platform, free_memory: self.settings.memory })
     }
 
@@ -325,7 +361,7 @@ impl Models {
         for action in actions {
             match action {
                 Action::Grant(reply, model, loaded) => {
-                    let active = Arc::new(ActiveModel::new(self, model, loaded));
+                    let active = ActiveModel::new(self, model, loaded);
                     // A request that does not wait any more drops it.
                     let _ = reply.map(|reply| reply.send(Ok(active)));
                 }
@@ -413,7 +449,7 @@ impl Models {
         self.began.elapsed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,18 @@
 //! The models of the server: found by name, loaded when a request needs them, and kept in memory while requests use them.
 
+mod additions;
+mod catalog;
 mod keep_alive;
 mod loaded;
 mod manager;
+mod preset;
 mod progress;
+mod pull;
 mod residency;
 mod served_model;
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pipelines::config::PipelineConfig;
@@ -17,7 +21,9 @@ pub use keep_alive::KeepAlive;
 pub(crate) use keep_alive::KeepAliveField;
 pub(crate) use loaded::LoadedModel;
 pub(crate) use manager::Models;
+pub(crate) use preset::{Preset, PresetSpec};
 pub(crate) use progress::{PhaseTimes, Progress};
+pub(crate) use pull::{PullState, PulledFile};
 pub(crate) use served_model::{ActiveModel, ModelText, ServedModel};
 pub(crate) use table::{ModelStatus, STATES};
 
@@ -83,6 +89,11 @@ pub struct ModelSettings {
     pub read_timeout: Duration,
     /// Has the allocator of the process return freed memory to the system; called when a model has left.
     pub return_memory: fn(),
+    /// The configuration of models that requests pull, except for the model itself.
+    pub defaults: PipelineConfig,
+    /// The file that keeps models that requests pulled, and presets that they made; `None` keeps them until the server
+    /// ends.
+    pub catalog: Option<PathBuf>,
 }
 
 impl Default for ModelSettings {
@@ -95,6 +106,8 @@ impl Default for ModelSettings {
             max_queue: 512,
             read_timeout: Duration::from_secs(300),
             return_memory: || (),
+            defaults: PipelineConfig::default(),
+            catalog: None,
         }
     }
 }

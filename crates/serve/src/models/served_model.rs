@@ -3,18 +3,22 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use pipelines::{ChatTemplate, Plan, Tokenizer};
+use pipelines::{AnswerFormat, ChatTemplate, Plan, Request, TextGenerator, Tokenizer};
 
 use super::loaded::other_task;
+use super::preset::Preset;
 use super::residency::{Command, ModelKey};
 use super::{LoadedModel, ModelConfig, ModelKind, Models};
 use crate::error::ApiError;
+use crate::sampling::{Lengths, Sampling};
 
 /// A model that the server lists, in memory or not.
 pub(crate) struct ServedModel {
     pub(super) key: ModelKey,
     /// Its name and its settings.
     pub(super) config: ModelConfig,
+    /// Whether a request added it, and not whoever started the server.
+    pub(super) is_added: bool,
     /// Seconds since 1970.
     pub(crate) created: u64,
     pub(crate) facts: Facts,
@@ -75,8 +79,11 @@ impl Facts {
 
 /// A model that a request uses. It stays in memory until the last clone is dropped.
 pub(crate) struct ActiveModel {
+    /// The model's id, or the name of the preset.
     pub(crate) id: String,
     pub(crate) loaded: Arc<LoadedModel>,
+    /// The preset that the request named.
+    pub(super) preset: Option<Arc<Preset>>,
     // Dropped last, when this request holds nothing of the model any more.
     lease: Lease,
 }
@@ -94,7 +101,65 @@ impl ActiveModel {
         loaded: Arc<LoadedModel>,
     ) -> ActiveModel {
         let lease = Lease { models: Arc::clone(models), model };
-        ActiveModel { id: lease.model.config.id.clone(), loaded, lease }
+        ActiveModel { id: lease.model.config.id.clone(), loaded, preset: None, lease }
+    }
+
+    /// The same model under the name of a preset.
+    pub(super) fn with(self, preset: Arc<Preset>) -> ActiveModel {
+        ActiveModel { id: preset.name().to_string(), preset: Some(preset), ..self }
+    }
+
+    /// The preset that the request named.
+    pub(crate) fn preset(&self) -> Option<&Arc<Preset>> {
+        self.preset.as_ref()
+    }
+
+    /// The most tokens of a text, an answer to it included.
+    pub(crate) fn max_length(&self) -> usize {
+        self.lengths().num_ctx.unwrap_or(usize::MAX).min(self.loaded.max_length())
+    }
+
+    /// How many tokens there may be if the request leaves it open.
+    pub(crate) fn lengths(&self) -> Lengths {
+        self.preset.as_ref().map(|preset| preset.lengths()).unwrap_or_default()
+    }
+
+    /// A request without a prompt. If a field is not set, it is that of the preset, then of the settings of the server,
+    /// then of the model.
+    ///
+    /// # Errors
+    /// If a field has a value that the library cannot be given.
+    pub(crate) fn request(&self, sampling: Sampling) -> Result<Request, ApiError> {
+        let of_preset = self.preset.as_ref().map(|preset| preset.sampling()).unwrap_or_default();
+        sampling.or(of_preset).request(self.loaded.plan().sampling_defaults())
+    }
+
+    /// The same request, with an answer that ends at the preset's `num_ctx`.
+    ///
+    /// # Errors
+    /// If the prompt leaves no room for an answer.
+    pub(crate) fn bound(&self, request: Request) -> Result<Request, ApiError> {
+        let Some(limit) = self.lengths().num_ctx else { return Ok(request) };
+        let (tokens, wanted) = (request.prompt.len(), request.max_new_tokens.unwrap_or(usize::MAX));
+        match limit.checked_sub(tokens) {
+            Some(room) if room > 0 || wanted == 0 => {
+                Ok(Request { max_new_tokens: Some(wanted.min(room)), ..request })
+            }
+            _ => Err(pipelines::Error::PromptTooLong { tokens, limit }.into()),
+        }
+    }
+
+    /// The template of conversations, if there is one.
+    pub(crate) fn chat_template(&self) -> Option<&ChatTemplate> {
+        let own = self.preset.as_ref().and_then(|preset| preset.template());
+        own.or_else(|| self.loaded.generator().ok()?.chat_template())
+    }
+
+    /// How answers to prompts of the template are read.
+    pub(crate) fn answer_format(&self) -> AnswerFormat {
+        let own = self.preset.as_ref().and_then(|preset| preset.answer_format(self.loaded.tokenizer()));
+        let of_model = || self.loaded.generator().map(TextGenerator::answer_format).unwrap_or_default();
+        own.unwrap_or_else(of_model)
     }
 }
 
@@ -116,7 +181,8 @@ impl Drop for Lease {
 #[derive(Clone)]
 pub(crate) enum ModelText {
     Loaded(Arc<ActiveModel>),
-    Sleeping(Arc<SleepingText>),
+    /// With the preset that the request named.
+    Sleeping(Arc<SleepingText>, Option<Arc<Preset>>),
 }
 
 /// The tokenizer and the chat template of a model that is not in memory.
@@ -127,18 +193,27 @@ pub(crate) struct SleepingText {
 }
 
 impl ModelText {
-    /// The model's id.
+    /// The model's id, or the name of the preset.
     pub(crate) fn id(&self) -> &str {
         match self {
             ModelText::Loaded(model) => &model.id,
-            ModelText::Sleeping(text) => text.model.id(),
+            ModelText::Sleeping(_, Some(preset)) => preset.name(),
+            ModelText::Sleeping(text, None) => text.model.id(),
+        }
+    }
+
+    /// The preset that the request named.
+    pub(crate) fn preset(&self) -> Option<&Arc<Preset>> {
+        match self {
+            ModelText::Loaded(model) => model.preset(),
+            ModelText::Sleeping(_, preset) => preset.as_ref(),
         }
     }
 
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
         match self {
             ModelText::Loaded(model) => model.loaded.tokenizer(),
-            ModelText::Sleeping(text) => &text.tokenizer,
+            ModelText::Sleeping(text, _) => &text.tokenizer,
         }
     }
 
@@ -148,11 +223,14 @@ impl ModelText {
     /// If the model makes no text, or has no template.
     pub(crate) fn chat_template(&self) -> Result<&ChatTemplate, ApiError> {
         let template = match self {
-            ModelText::Loaded(model) => model.loaded.generator()?.chat_template(),
-            ModelText::Sleeping(text) if text.model.facts.kind != ModelKind::Text => {
+            ModelText::Loaded(model) => model.loaded.generator().map(|_| model.chat_template())?,
+            ModelText::Sleeping(text, _) if text.model.facts.kind != ModelKind::Text => {
                 return Err(other_task(text.model.facts.kind));
             }
-            ModelText::Sleeping(text) => text.chat_template.as_ref(),
+            ModelText::Sleeping(text, preset) => {
+                let own = preset.as_ref().and_then(|preset| preset.template());
+                own.or(text.chat_template.as_ref())
+            }
         };
         template.ok_or_else(|| pipelines::Error::NoChatTemplate.into())
     }
@@ -160,8 +238,11 @@ impl ModelText {
     /// The most tokens of a text, an answer to it included.
     pub(crate) fn max_length(&self) -> usize {
         match self {
-            ModelText::Loaded(model) => model.loaded.max_length(),
-            ModelText::Sleeping(text) => text.model.facts.max_length,
+            ModelText::Loaded(model) => model.max_length(),
+            ModelText::Sleeping(text, preset) => {
+                let own = preset.as_ref().and_then(|preset| preset.lengths().num_ctx);
+                own.unwrap_or(usize::MAX).min(text.model.facts.max_length)
+            }
         }
     }
 }

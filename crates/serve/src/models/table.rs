@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use pipelines::MemoryBytes;
 use tokio::sync::{OnceCell, oneshot};
 
+use super::preset::Preset;
 use super::progress::{LoadProgress, PhaseTimes, Progress};
 use super::residency::{Command, Decision, ModelKey, Refusal, Residency, State, Ticket};
 use super::served_model::{ActiveModel, Facts, ServedModel, SleepingText};
@@ -17,6 +18,9 @@ use crate::stamp;
 
 /// When to try again if a model cannot be loaded.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Hosts before the names of repositories.
+const HOSTS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// The models, and what decides where they are.
 pub(super) struct Table {
@@ -43,7 +47,10 @@ pub(super) struct Listed {
 }
 
 /// The answer to a request that waits for a model.
-pub(super) type Reply = Result<Arc<ActiveModel>, ApiError>;
+pub(super) type Reply = Result<ActiveModel, ApiError>;
+
+/// A model, and the preset whose name a request gave.
+pub(crate) type Named = (Arc<ServedModel>, Option<Arc<Preset>>);
 
 /// Actions that follow from decisions, to be taken without the lock.
 pub(super) enum Action {
@@ -96,12 +103,18 @@ impl Table {
     }
 
     /// Lists a model, or takes other settings for one that is listed.
-    pub(super) fn list(&mut self, known: Option<ModelKey>, facts: Facts, config: ModelConfig) -> ModelKey {
+    pub(super) fn list(
+        &mut self,
+        known: Option<ModelKey>,
+        facts: Facts,
+        config: ModelConfig,
+        is_added: bool,
+    ) -> ModelKey {
         let key = known.unwrap_or_else(|| {
             self.next_key += 1;
             ModelKey(self.next_key)
         });
-        let model = Arc::new(ServedModel { key, config, created: stamp::now(), facts });
+        let model = Arc::new(ServedModel { key, config, is_added, created: stamp::now(), facts });
         match self.listed.get_mut(&key) {
             Some(listed) => listed.model = model,
             None => drop(self.listed.insert(key, Listed::new(model))),
@@ -214,35 +227,63 @@ impl Listed {
     }
 }
 
-/// The model that a name means.
-pub(super) fn find<'m>(
-    models: &'m [Arc<ServedModel>],
+/// The model or the preset that a name means, with the model's own names first.
+pub(super) fn find(
+    models: &[Arc<ServedModel>],
+    presets: &[Arc<Preset>],
     name: Option<&str>,
-) -> Result<&'m Arc<ServedModel>, ApiError> {
-    let names = || models.iter().map(|model| model.id()).collect::<Vec<_>>().join(", ");
+) -> Result<Named, ApiError> {
     let Some(name) = name else {
-        return match models {
-            [only] => Ok(only),
-            _ => Err(ApiError::invalid("model", format!("name one of the models: {}", names()))),
+        let mut started = models.iter().filter(|model| !model.is_added);
+        return match (started.next(), started.next()) {
+            (Some(only), None) => Ok((Arc::clone(only), None)),
+            _ => {
+                Err(ApiError::invalid("model", format!("name one of the models: {}", names(models, presets))))
+            }
         };
     };
-    if let Some(model) = models.iter().find(|model| model.is_named(name)) {
-        return Ok(model);
+    if let Some(found) = find_exactly(models, presets, name) {
+        return Ok(found);
     }
     let ends =
         |model: &&Arc<ServedModel>| model.id().strip_suffix(name).is_some_and(|start| start.ends_with('/'));
     let mut matches = models.iter().filter(ends);
     match (matches.next(), matches.next()) {
-        (Some(model), None) => Ok(model),
-        _ => Err(ApiError {
-            param: Some("model".to_string()),
-            ..ApiError::new(
-                StatusCode::NOT_FOUND,
-                "model_not_found",
-                format!("there is no model `{name}`; the models are {}", names()),
-            )
-        }),
+        (Some(model), None) => Ok((Arc::clone(model), None)),
+        _ => Err(unknown(models, presets, name)),
     }
+}
+
+/// The model or the preset with a name, to which clients of Ollama may have added a host and the tag `latest`.
+pub(super) fn find_exactly(
+    models: &[Arc<ServedModel>],
+    presets: &[Arc<Preset>],
+    name: &str,
+) -> Option<Named> {
+    let untagged = name.strip_suffix(":latest").unwrap_or(name);
+    let plain = HOSTS.iter().find_map(|host| untagged.strip_prefix(host)).unwrap_or(untagged);
+    [name, untagged, plain].into_iter().find_map(|name| {
+        if let Some(model) = models.iter().find(|model| model.is_named(name)) {
+            return Some((Arc::clone(model), None));
+        }
+        let preset = presets.iter().find(|preset| preset.name() == name)?;
+        let model = models.iter().find(|model| model.id() == preset.spec().from)?;
+        Some((Arc::clone(model), Some(Arc::clone(preset))))
+    })
+}
+
+/// The error for a name that nothing has.
+pub(super) fn unknown(models: &[Arc<ServedModel>], presets: &[Arc<Preset>], name: &str) -> ApiError {
+    let message = format!("there is no model `{name}`; the models are {}", names(models, presets));
+    let error = ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message);
+    ApiError { param: Some("model".to_string()), ..error }
+}
+
+fn names(models: &[Arc<ServedModel>], presets: &[Arc<Preset>]) -> String {
+    let ids = models.iter().map(|model| model.id());
+    let listed = |preset: &&Arc<Preset>| models.iter().any(|model| model.id() == preset.spec().from);
+    let presets = presets.iter().filter(listed).map(|preset| preset.name());
+    ids.chain(presets).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn refusal(model: &ServedModel, refusal: Refusal) -> ApiError {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::options::{Fitted, Options};
-use super::{error_object, find};
+use super::{append, error_object};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
@@ -195,18 +195,15 @@ impl AnswerFields {
     /// # Errors
     /// If the model cannot be loaded.
     pub(super) async fn nothing(&self, models: &Arc<Models>, shape: Shape) -> Result<Response, ApiError> {
-        let model = find(models, self.model.as_deref())?;
-        let reason = match self.keep_alive {
+        let (reason, id) = match self.keep_alive {
             Some(keep_alive) if keep_alive.is_zero() => {
+                let model = models.find(self.model.as_deref())?;
                 models.keep_alive(&model, keep_alive);
-                "unload"
+                ("unload", model.id().to_string())
             }
-            keep_alive => {
-                models.acquire(Some(model.id()), keep_alive).await?;
-                "load"
-            }
+            keep_alive => ("load", models.acquire(self.model.as_deref(), keep_alive).await?.id.clone()),
         };
-        let lines = Lines { reason, ..Lines::new(model.id(), shape) };
+        let lines = Lines { reason, ..Lines::new(&id, shape) };
         let end = lines.end_of(Usage::default(), Timings::none());
         Ok(Json(lines.line(Gain::default(), &[], Some(end))).into_response())
     }
@@ -355,10 +352,4 @@ impl Lines {
             eval_duration,
         }
     }
-}
-
-/// Appends a line.
-fn append(out: &mut Vec<u8>, line: &impl Serialize) {
-    serde_json::to_writer(&mut *out, line).expect("the objects have text keys");
-    out.push(b'\n');
 }

@@ -45,7 +45,7 @@ struct MessagesField {
 
 impl RequestBody for OllamaChatRequest {
     fn read(fields: &mut Fields) -> Result<OllamaChatRequest, ApiError> {
-        let options = Options::read(fields)?;
+        let options = Options::read(fields, "options")?;
         let (conversation, answer, dry_run) = (fields.take()?, fields.take()?, fields.take()?);
         Ok(OllamaChatRequest { conversation, answer, options, dry_run })
     }
@@ -71,7 +71,7 @@ pub(crate) async fn create(
     let Some(turn) = conversation.into_turn()? else {
         return answer.nothing(&shared.models, Shape::Chat).await;
     };
-    let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
+    let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let route = Route { model, shared: &shared, context };
     answer.answer(turn, options, dry_run, Shape::Chat, route).await
 }

@@ -89,7 +89,7 @@ pub(crate) async fn create(
     Body(body): Body<EmbedRequest>,
 ) -> Result<Json<EmbedResponse>, ApiError> {
     let began = Instant::now();
-    let model = &super::acquire(&shared.models, body.model.as_deref(), body.keep_alive).await?;
+    let model = &shared.models.acquire(body.model.as_deref(), body.keep_alive).await?;
     let texts = body.input.into_vec();
     if texts.len() > MAX_TEXTS {
         let message = format!("input has {} texts: give at most {MAX_TEXTS}", texts.len());
@@ -121,7 +121,7 @@ pub(crate) async fn create_one(
     context: Context,
     Body(body): Body<OneEmbeddingRequest>,
 ) -> Result<Json<OneEmbedding>, ApiError> {
-    let model = &super::acquire(&shared.models, body.model.as_deref(), body.keep_alive).await?;
+    let model = &shared.models.acquire(body.model.as_deref(), body.keep_alive).await?;
     let embeddings = embed(model, vec![body.prompt], EmbeddingParameters::default(), &context).await?;
     let embedding = embeddings.into_iter().next().map(|embedding| embedding.vector).unwrap_or_default();
     Ok(Json(OneEmbedding { embedding }))

@@ -15,6 +15,7 @@ use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
+use crate::models::ActiveModel;
 use crate::server::Shared;
 
 /// A text to continue or to answer.
@@ -53,7 +54,7 @@ struct PromptFields {
 
 impl RequestBody for GenerateRequest {
     fn read(fields: &mut Fields) -> Result<GenerateRequest, ApiError> {
-        let options = Options::read(fields)?;
+        let options = Options::read(fields, "options")?;
         Ok(GenerateRequest {
             prompt: fields.take()?,
             answer: fields.take()?,
@@ -84,8 +85,8 @@ pub(crate) async fn create(
     if prompt.is_empty() {
         return answer.nothing(&shared.models, Shape::Generate).await;
     }
-    let model = &super::acquire(&shared.models, answer.model.as_deref(), answer.keep_alive).await?;
-    let prompt = prompt.into_prompt(model.loaded.generator()?);
+    let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
+    let prompt = prompt.into_prompt(model, model.loaded.generator()?);
     let route = Route { model, shared: &shared, context };
     answer.answer(prompt.into(), options, dry_run, Shape::Generate, route).await
 }
@@ -128,11 +129,12 @@ impl PromptFields {
         self.prompt.as_ref().is_none_or(|prompt| prompt.is_empty())
     }
 
-    fn into_prompt(self, generator: &TextGenerator) -> Prompt {
+    fn into_prompt(self, model: &ActiveModel, generator: &TextGenerator) -> Prompt {
         let raw = self.raw.unwrap_or(false);
-        let system = self.system.filter(|system| !system.is_empty());
+        let of_preset = || model.preset().filter(|_| !raw).and_then(|preset| preset.spec().system.clone());
+        let system = self.system.filter(|system| !system.is_empty()).or_else(of_preset);
         let text = self.prompt.unwrap_or_default();
-        if raw || generator.chat_template().is_none() {
+        if raw || model.chat_template().is_none() {
             let text = system.map_or_else(|| text.clone(), |system| format!("{system}\n{text}"));
             let parse = if raw { ParseSpecial::Yes } else { ParseSpecial::No };
             return Prompt::Text { add: special_tokens(generator, &text), text, parse };

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::body::{Body, Fields, RequestBody};
 use crate::error::ApiError;
-use crate::models::{ModelKind, ModelStatus, ServedModel};
+use crate::models::{ModelKind, ModelStatus, Preset, PresetSpec, ServedModel};
 use crate::server::Shared;
 use crate::stamp;
 
@@ -60,7 +60,8 @@ struct Process {
 /// Facts about a model.
 #[derive(Debug, Serialize, ToSchema)]
 struct Details {
-    parent_model: &'static str,
+    /// The model of a preset.
+    parent_model: String,
     format: &'static str,
     family: String,
     families: Vec<String>,
@@ -71,7 +72,7 @@ struct Details {
 /// A model to show.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ShowRequest {
-    /// The id or an alias of a model.
+    /// The id or an alias of a model, or the name of a preset.
     #[serde(alias = "name")]
     model: Option<String>,
 }
@@ -86,9 +87,12 @@ impl RequestBody for ShowRequest {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Shown {
     modelfile: String,
+    /// The parameters of a preset, a line each.
     parameters: String,
     /// Its chat template, which is Jinja.
     template: String,
+    /// The system prompt of a preset.
+    system: String,
     details: Details,
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
@@ -107,7 +111,7 @@ impl Details {
     fn of(model: &ServedModel) -> Details {
         let facts = &model.facts;
         Details {
-            parent_model: "",
+            parent_model: String::new(),
             format: "",
             families: vec![facts.architecture.clone()],
             family: facts.architecture.clone(),
@@ -126,17 +130,34 @@ fn parameter_size(parameters: usize) -> String {
     }
 }
 
-/// Lists the models.
+impl Tag {
+    fn of(model: &ServedModel) -> Tag {
+        Tag {
+            name: model.id().to_string(),
+            model: model.id().to_string(),
+            modified_at: stamp::rfc3339_of(model.created),
+            size: model.facts.weight_bytes,
+            details: Details::of(model),
+        }
+    }
+
+    fn of_preset(preset: &Preset, model: &ServedModel) -> Tag {
+        Tag {
+            name: preset.name().to_string(),
+            model: preset.name().to_string(),
+            modified_at: stamp::rfc3339_of(preset.spec().created),
+            details: Details { parent_model: model.id().to_string(), ..Details::of(model) },
+            ..Tag::of(model)
+        }
+    }
+}
+
+/// Lists the models and presets.
 #[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Tags)))]
 pub(crate) async fn tags(State(shared): State<Arc<Shared>>) -> Json<Tags> {
-    let tag = |model: &Arc<ServedModel>| Tag {
-        name: model.id().to_string(),
-        model: model.id().to_string(),
-        modified_at: stamp::rfc3339_of(model.created),
-        size: model.facts.weight_bytes,
-        details: Details::of(model),
-    };
-    Json(Tags { models: shared.models.served().iter().map(tag).collect() })
+    let (served, presets) = (shared.models.served(), shared.models.presets());
+    let presets = presets.iter().map(|(preset, model)| Tag::of_preset(preset, model));
+    Json(Tags { models: served.iter().map(|model| Tag::of(model)).chain(presets).collect() })
 }
 
 /// Lists the models in memory.
@@ -168,8 +189,8 @@ pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Body(body): Body<ShowRequest>,
 ) -> Result<Json<Shown>, ApiError> {
-    let model = super::find(&shared.models, body.model.as_deref())?;
-    let text = shared.models.text(Some(model.id())).await?;
+    let (model, preset) = shared.models.resolve(body.model.as_deref())?;
+    let text = shared.models.text(body.model.as_deref()).await?;
     let source = text.chat_template().ok().and_then(|template| template.gguf_keys().next());
     let template = source.map(|(_, source)| source.to_string()).unwrap_or_default();
     let capabilities = match model.facts.kind {
@@ -185,15 +206,41 @@ pub(crate) async fn show(
     model_info.insert("general.architecture".to_string(), json!(architecture));
     model_info.insert("general.parameter_count".to_string(), json!(model.facts.parameters));
     model_info.insert(format!("{architecture}.context_length"), json!(text.max_length()));
+    let tag = preset.as_ref().map_or_else(|| Tag::of(&model), |preset| Tag::of_preset(preset, &model));
+    let spec = preset.map(|preset| preset.spec().clone()).unwrap_or_default();
     Ok(Json(Shown {
-        modelfile: format!("FROM {}\n", model.id()),
-        parameters: String::new(),
+        modelfile: modelfile(&spec, model.id()),
+        parameters: parameters(&spec).join("\n"),
         template,
-        details: Details::of(&model),
+        system: spec.system.unwrap_or_default(),
+        details: tag.details,
         model_info,
         capabilities,
-        modified_at: stamp::rfc3339_of(model.created),
+        modified_at: tag.modified_at,
     }))
+}
+
+/// A model's or a preset's settings in the form of Ollama's files.
+fn modelfile(spec: &PresetSpec, model: &str) -> String {
+    let block = |name: &str, text: &Option<String>| {
+        text.iter().map(|text| format!("{name} \"\"\"{text}\"\"\"")).collect::<Vec<_>>()
+    };
+    let lines = [
+        vec![format!("FROM {model}")],
+        block("TEMPLATE", &spec.template),
+        block("SYSTEM", &spec.system),
+        parameters(spec).into_iter().map(|line| format!("PARAMETER {line}")).collect(),
+    ];
+    lines.concat().join("\n") + "\n"
+}
+
+/// A line for each value of each parameter.
+fn parameters(spec: &PresetSpec) -> Vec<String> {
+    let values = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    let lines = |(name, value): (&String, &Value)| {
+        values(value).into_iter().map(|value| format!("{name} {value}")).collect::<Vec<_>>()
+    };
+    spec.parameters.iter().flat_map(lines).collect()
 }
 
 /// Says which build runs.

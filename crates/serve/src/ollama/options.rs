@@ -1,13 +1,13 @@
 //! `options`: how tokens are chosen, and how many there may be.
 
-use pipelines::Request;
+use pipelines::{Request, random_seed};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::body::Fields;
 use crate::error::ApiError;
 use crate::models::ActiveModel;
-use crate::sampling::Sampling;
+use crate::sampling::{Lengths, Sampling};
 
 /// How tokens are chosen, and how many there may be.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -18,16 +18,6 @@ pub(super) struct Options {
     sampling: Sampling,
 }
 
-/// How many tokens there may be.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-struct Lengths {
-    /// The most tokens of the answer; a negative number is all that the context has room for, which is the default.
-    num_predict: Option<i64>,
-    /// The most tokens of the prompt and the answer together, up to the model's length, which is the default.
-    #[schema(minimum = 1)]
-    num_ctx: Option<usize>,
-}
-
 /// A request whose prompt fits the context.
 pub(super) struct Fitted {
     pub(super) request: Request,
@@ -36,12 +26,12 @@ pub(super) struct Fitted {
 }
 
 impl Options {
-    /// Takes the options.
+    /// Takes the options in a field.
     ///
     /// # Errors
     /// If an option has a type that it cannot have.
-    pub(super) fn read(fields: &mut Fields) -> Result<Options, ApiError> {
-        fields.object("options", |fields| Ok(Options { lengths: fields.take()?, sampling: fields.take()? }))
+    pub(super) fn read(fields: &mut Fields, name: &str) -> Result<Options, ApiError> {
+        fields.object(name, |fields| Ok(Options { lengths: fields.take()?, sampling: fields.take()? }))
     }
 
     /// The request of a prompt. `truncate` cuts prompts that are too long from the front.
@@ -54,9 +44,8 @@ impl Options {
         mut prompt: Vec<u32>,
         truncate: bool,
     ) -> Result<Fitted, ApiError> {
-        let Lengths { num_predict, num_ctx } = self.lengths;
-        let limit = model.loaded.max_length();
-        let context = num_ctx.unwrap_or(limit);
+        let limit = model.max_length();
+        let context = self.lengths.num_ctx.unwrap_or(limit);
         if context > limit || context == 0 {
             let path = "options.num_ctx";
             let message = format!(
@@ -65,7 +54,7 @@ impl Options {
             );
             return Err(ApiError::invalid(path, message));
         }
-        let wanted = num_predict.and_then(|count| usize::try_from(count).ok());
+        let wanted = self.lengths.or(model.lengths()).answer();
         let mut truncated = 0;
         if truncate {
             // An answer of open length gets half of the context.
@@ -82,9 +71,10 @@ impl Options {
             return Err(ApiError { code: "context_length_exceeded", ..ApiError::bad_request(message) });
         }
         // In Ollama, this seed is a random one.
-        self.sampling.seed = self.sampling.seed.filter(|&seed| seed != -1);
+        let seed = |seed| if seed == -1 { random_seed().cast_signed() } else { seed };
+        self.sampling.seed = self.sampling.seed.map(seed);
         let max_new_tokens = Some(wanted.unwrap_or(usize::MAX).min(context - prompt.len()));
-        let request = Request { prompt, max_new_tokens, ..self.sampling.request(model.loaded.plan())? };
+        let request = Request { prompt, max_new_tokens, ..model.request(self.sampling)? };
         Ok(Fitted { request, truncated })
     }
 }

@@ -1,4 +1,4 @@
-//! Routes that change which models there are, which the server's command line does, and why they do not.
+//! Routes that would upload models, and why they do not.
 
 use std::sync::Arc;
 
@@ -11,19 +11,8 @@ use crate::error::ApiError;
 use crate::server::Shared;
 
 /// Paths, and what to do instead.
-const PATHS: [(&str, &str); 6] = [
-    ("/api/pull", FETCH),
-    ("/api/push", "models are not uploaded"),
-    (
-        "/api/create",
-        "give a model a template or other settings in a file of settings, `peri serve --config FILE`",
-    ),
-    ("/api/copy", "give a model aliases in a file of settings, `peri serve --config FILE`"),
-    ("/api/delete", "files of models stay until they are deleted in the folder that `peri list` shows"),
-    ("/api/blobs/{digest}", "models come from files and hubs"),
-];
-const FETCH: &str = "clients do not decide what is downloaded: run `peri pull MODEL`, and name the model when the server is \
-                     started, as in `peri serve MODEL`, or in the file of settings that SIGHUP reads again";
+const PATHS: [(&str, &str); 2] =
+    [("/api/push", "models are not uploaded"), ("/api/blobs/{digest}", "models come from files and hubs")];
 
 /// The routes.
 pub(crate) fn routes() -> Router<Arc<Shared>> {

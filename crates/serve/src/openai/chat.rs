@@ -243,7 +243,7 @@ pub(crate) async fn create(
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let turn = Turn { form: form.form(&context)?, ..conversation.into_turn()? };
     let echo = answer.echo_of(&turn, &context);
-    let parameters = answer.parameters(sampling.request(model.loaded.plan())?)?;
+    let parameters = answer.parameters(model.request(sampling)?, model)?;
     let mut reading = turn.read(model, &shared.config, &context).await?;
     answer.cut(&mut reading, model)?;
     let (request, reader) = reading.into_request(parameters, model)?;
@@ -310,7 +310,7 @@ impl AnswerFields {
     /// Cuts the prompt if the request wants that.
     fn cut(&self, reading: &mut Reading, model: &ActiveModel) -> Result<(), ApiError> {
         let Some(count) = self.truncate_prompt_tokens else { return Ok(()) };
-        let limit = model.loaded.max_length();
+        let limit = model.max_length();
         // An answer of open length gets half of the context.
         let room = self.max_tokens.unwrap_or(limit / 2).min(limit / 2).max(1);
         let kept = match count {
@@ -325,7 +325,7 @@ impl AnswerFields {
     }
 
     /// A request for such answers.
-    fn parameters(&self, request: Request) -> Result<Request, ApiError> {
+    fn parameters(&self, request: Request, model: &ActiveModel) -> Result<Request, ApiError> {
         let wants_logprobs = self.logprobs.unwrap_or(false);
         if self.top_logprobs.is_some() && !wants_logprobs {
             return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
@@ -334,7 +334,7 @@ impl AnswerFields {
             return Err(ApiError::invalid("prompt_logprobs", "prompt_logprobs needs `stream: false`"));
         }
         Ok(Request {
-            max_new_tokens: Some(self.max_tokens.unwrap_or(usize::MAX)),
+            max_new_tokens: self.max_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
             logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
             prompt_logprobs: self.prompt_logprobs,
             ..request

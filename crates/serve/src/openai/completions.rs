@@ -192,10 +192,10 @@ pub(crate) async fn create(
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
     let parameters = Request {
-        max_new_tokens: Some(texts.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
+        max_new_tokens: texts.max_tokens.or(model.lengths().answer()).or(Some(DEFAULT_MAX_TOKENS)),
         logprobs: texts.logprobs,
         echo: texts.echo.unwrap_or(false),
-        ..sampling.request(model.loaded.plan())?
+        ..model.request(sampling)?
     };
     let mut requests = Vec::new();
     for turn in texts.prompt.into_turns(form.form(&context)?.as_ref())? {

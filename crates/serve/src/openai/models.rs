@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::models::{ModelKind, ModelStatus, Progress};
+use crate::models::{ModelKind, ModelStatus, Preset, Progress};
 use crate::server::Shared;
 
 /// The models of the server.
@@ -28,6 +28,9 @@ pub(crate) struct Model {
     owned_by: &'static str,
     /// Other names for it.
     aliases: Vec<String>,
+    /// The model of a preset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
     /// The most tokens of a prompt and its answer together.
     max_model_len: usize,
     /// Facts beyond the OpenAI API.
@@ -76,6 +79,7 @@ impl Model {
             created: model.created,
             owned_by: "perihelion",
             aliases: model.aliases().to_vec(),
+            parent: None,
             max_model_len: loaded.map_or(facts.max_length, |loaded| loaded.max_length()),
             meta: Meta {
                 kind: match facts.kind {
@@ -97,12 +101,28 @@ impl Model {
             },
         }
     }
+
+    /// The model under the name of a preset.
+    fn under(self, preset: &Preset) -> Model {
+        let (parent, limit) = (Some(self.id), preset.lengths().num_ctx.unwrap_or(usize::MAX));
+        Model {
+            id: preset.name().to_string(),
+            created: preset.spec().created,
+            aliases: Vec::new(),
+            parent,
+            max_model_len: self.max_model_len.min(limit),
+            ..self
+        }
+    }
 }
 
-/// Lists the models.
+/// Lists the models and presets.
 #[utoipa::path(get, path = "/v1/models", tag = "OpenAI", responses((status = 200, body = ModelList)))]
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<ModelList> {
-    let data = shared.models.statuses().into_iter().map(Model::of).collect();
+    let models = shared.models.statuses().into_iter().map(Model::of);
+    let presets = shared.models.presets();
+    let presets = presets.iter().map(|(preset, model)| Model::of(shared.models.status(model)).under(preset));
+    let data = models.chain(presets).collect();
     Json(ModelList { object: "list", data })
 }
 
@@ -118,6 +138,10 @@ pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
 ) -> Result<Json<Model>, ApiError> {
-    let model = shared.models.find(Some(&id))?;
-    Ok(Json(Model::of(shared.models.status(&model))))
+    let (model, preset) = shared.models.resolve(Some(&id))?;
+    let shown = Model::of(shared.models.status(&model));
+    Ok(Json(match preset {
+        Some(preset) => shown.under(&preset),
+        None => shown,
+    }))
 }

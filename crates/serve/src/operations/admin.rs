@@ -7,6 +7,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::blocking;
 use crate::body::{Body, Fields, RequestBody};
 use crate::error::ApiError;
 use crate::models::{KeepAlive, KeepAliveField, LoadedModel};
@@ -155,8 +156,11 @@ pub(crate) async fn reset_prefix_cache(
         if let LoadedModel::Text(generator) = &*loaded {
             let generator = generator.clone();
             // A full queue is waited for.
-            let reset = tokio::task::spawn_blocking(move || generator.reset_prefix_cache());
-            reset.await.map_err(|defect| pipelines::Error::Defect(defect.to_string()))?;
+            blocking::run(move || {
+                generator.reset_prefix_cache();
+                Ok(())
+            })
+            .await?;
         }
     }
     Ok(Json(Done { status: "reset" }))

@@ -132,6 +132,7 @@ fn expected(path: &str, scope: &str) -> &'static [u16] {
         path if path.starts_with("/v2/health/") => &["infer", "metrics", "admin"],
         "/metrics" => &["metrics"],
         path if path.starts_with("/admin/") || path.starts_with("/debug/") => &["admin"],
+        "/api/pull" | "/api/copy" | "/api/create" | "/api/delete" => &["admin"],
         _ => &["infer"],
     };
     match scope {

@@ -18,6 +18,7 @@ mod models;
 mod ollama;
 mod operations;
 mod platforms;
+mod presets;
 mod protocol;
 mod raw;
 mod responses;

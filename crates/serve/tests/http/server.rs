@@ -106,6 +106,12 @@ impl TestServer {
         Reply::of(self.agent.delete(self.url(path)).call().unwrap())
     }
 
+    /// `DELETE` with a body.
+    pub(crate) fn delete_with(&self, path: &str, body: &Value) -> Reply {
+        let request = self.agent.delete(self.url(path)).header("Content-Type", "application/json");
+        Reply::of(request.force_send_body().send(body.to_string()).unwrap())
+    }
+
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         self.post_text(path, "application/json", &body.to_string())
     }
@@ -181,6 +187,11 @@ impl Reply {
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
         self.json()
+    }
+
+    /// Expects that a request went well which has no answer.
+    pub(crate) fn ok_without_body(&self) {
+        assert_eq!((self.status, &self.text[..]), (200, ""));
     }
 
     /// The error of a request that was refused: its status, code, parameter and message.

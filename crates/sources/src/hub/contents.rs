@@ -61,6 +61,14 @@ impl Hub {
         Ok(repos)
     }
 
+    /// The model repository with an id in the cache, if there is one.
+    ///
+    /// # Errors
+    /// If the cache cannot be read.
+    pub fn cached_repo(&self, id: &str) -> Result<Option<CachedRepo>, Error> {
+        Ok(self.repos()?.into_iter().find(|repo| repo.id == id))
+    }
+
     /// Deletes a repository from the cache: all its commits, and downloads that broke off.
     ///
     /// # Errors

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,6 +14,7 @@ use reedline::{
 
 use crate::exit::{self, Usage};
 use crate::output;
+use crate::state_folder::state_folder;
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
@@ -198,12 +198,7 @@ fn input(text: &str) -> Input {
 
 /// The history, in a file that only the user can read.
 fn history_file() -> anyhow::Result<FileBackedHistory> {
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = std::env::home_dir().filter(|path| !path.as_os_str().is_empty());
-    let folder = state
-        .or_else(|| Some(home?.join(".local/state")))
-        .context("there is no home folder: set XDG_STATE_HOME")?
-        .join("peri");
+    let folder = state_folder().context("there is no home folder: set XDG_STATE_HOME")?;
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let path = folder.join("chat_history");
     let mut options = std::fs::OpenOptions::new();

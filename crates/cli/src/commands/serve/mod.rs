@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, FromArgMatches};
 use engine::InferenceSession;
-use pipelines::config::SettingsTable;
+use pipelines::config::{PipelineConfig, SettingsTable};
 use pipelines::{MemoryBytes, Plan};
 use serde_json::json;
 use serve::{
@@ -32,6 +32,7 @@ use crate::output;
 use crate::parse;
 use crate::progress::Progress;
 use crate::settings::{API_KEY_VARIABLE, ModelAndTexts, ModelFlags};
+use crate::state_folder::state_folder;
 use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
@@ -53,6 +54,9 @@ Ctrl-C or SIGTERM ends the server once the requests that run are answered; a sec
 
 JSON (--json), one line on standard output once the server listens: urls[], models[{id, memory_bytes}], threads, \
 instruction_set, version.";
+
+/// The default of `--catalog`, in the folder of the command's state.
+const CATALOG: &str = "models.json";
 
 /// How long `--probe` waits for a server.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -115,6 +119,9 @@ pub(crate) struct Arguments {
     /// Serve the model files and folders in DIR, too, each loaded when a request needs it
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     models_dir: Option<PathBuf>,
+    /// File that keeps models that clients pull and presets that they create [default: peri/models.json below XDG_STATE_HOME]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    catalog: Option<PathBuf>,
     /// How long a model stays in memory unused [default: 5m of several models, -1 of one]
     ///
     /// Seconds, or a duration such as 10m; 0 unloads it after each answer, -1 never does. Requests can say otherwise.
@@ -270,6 +277,8 @@ impl Arguments {
                 memory: self.memory.map(|bytes| bytes.0),
                 keep_alive: self.keep_alive,
                 lazy: self.lazy || self.models_dir.is_some(),
+                defaults: self.defaults()?,
+                catalog: self.catalog.clone().or_else(|| Some(state_folder()?.join(CATALOG))),
                 ..ModelSettings::default()
             },
             ..ServerConfig::default()
@@ -372,6 +381,19 @@ impl Arguments {
             models.push(Fetched::new(&source, progress)?);
         }
         Ok(models)
+    }
+
+    /// The configuration of models that clients pull: the settings of the flags that are not about one model's files.
+    fn defaults(&self) -> anyhow::Result<PipelineConfig> {
+        let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
+        let config = source.config().clone();
+        Ok(PipelineConfig {
+            architecture: None,
+            weight_path: Vec::new(),
+            serialized_model_path: None,
+            save_to_serialized_model_path: None,
+            ..config
+        })
     }
 
     /// A model with the settings of the flags.

@@ -203,9 +203,9 @@ pub(crate) async fn create(
         input::instruct(&mut messages, instructions);
     }
     let parameters = Request {
-        max_new_tokens: Some(answer.max_output_tokens.unwrap_or(usize::MAX)),
+        max_new_tokens: answer.max_output_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
-        ..sampling.request(model.loaded.plan())?
+        ..model.request(sampling)?
     };
     let turn = answer.turn(messages).map_err(own_names)?;
     let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
