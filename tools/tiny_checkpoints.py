@@ -1,5 +1,6 @@
 """Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits. Beside
-it, in gptq and quantized, some that are quantized, with the logits of the weights that this leaves.
+it, in gptq and quantized, some that are quantized, with the logits of the weights that this leaves; in encoders and rerankers,
+models that make embeddings and scores.
 
 Needs the packages `torch`, `transformers`, `sentence-transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
 Some GGUF files are written by llama.cpp's converter, for which LLAMA_CPP names a checkout of llama.cpp.
@@ -32,6 +33,7 @@ from block_goldens import NF4
 
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
+RERANKERS_OUTPUT = OUTPUT.parent / "rerankers"
 GPTQ_OUTPUT = OUTPUT.parent / "gptq"
 QUANTIZED_OUTPUT = OUTPUT.parent / "quantized"
 
@@ -614,6 +616,35 @@ PAIRS = [
     ["is a cat here", "the dog ran " * 30],
     ["cat " * 41, "dog " * 50],
 ]
+# Decoders that score texts: settings of the model, and how its files say that it does.
+RERANKER_SIZES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 12, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 2,
+}
+RERANKERS = {
+    # The odds of two tokens, as a module of sentence-transformers states them; a conversation with an instruction.
+    "qwen3_reranker": ("Qwen3ForCausalLM", {"tie_word_embeddings": True}, {"template": "default", "tokens": ["yes", "no"]}),
+    # The logit of one token of a head of its own, a template with a name, and contents in parts.
+    "qwen3_reranker_named": ("Qwen3ForCausalLM", {"tie_word_embeddings": False}, {"template": "pairs", "tokens": ["yes"]}),
+    # With a head, and without a template.
+    "qwen3_classifier": ("Qwen3ForSequenceClassification", {"num_labels": 1}, {}),
+    "qwen3_classifier_labels": ("Qwen3ForSequenceClassification", {"num_labels": 2}, {}),
+}
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+# As its model card has it.
+RERANKER_TEMPLATE = """<|im_start|>system
+Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can \
+only be "yes" or "no".<|im_end|>
+<|im_start|>user
+<Instruct>: {instruction}
+<Query>: {query}
+<Document>: {document}<|im_end|>
+<|im_start|>assistant
+<think>
+
+</think>
+
+"""
 LETTERS = "abcdefghijklmnoprstu"
 WORDS = ["the", "cat", "dog", "ran", "sat", "on", "and", "is", "here", "fast", "mat", "run", "##s"]
 
@@ -860,8 +891,8 @@ def add_prediction(path: Path, hidden: int) -> None:
     save_file(load_file(path) | head | layer, path, {"format": "pt"})
 
 
-def convert(folder: Path, vocab_size: int) -> None:
-    """Writes a GGUF file by llama.cpp's converter, without a tokenizer."""
+def convert(folder: Path, vocab_size: int, tokenizes: bool = False) -> None:
+    """Writes a GGUF file by llama.cpp's converter, with the folder's tokenizer, or without any."""
     from conversion import get_model_class
     from conversion.base import ModelBase
 
@@ -872,12 +903,20 @@ def convert(folder: Path, vocab_size: int) -> None:
     with tempfile.TemporaryDirectory() as source:
         for file in ("config.json", "model.safetensors"):
             shutil.copy(folder / file, source)
-        # Some families count its tokens.
-        vocab = {f"t{token}": token for token in range(vocab_size)}
-        (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
         architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
         model_class = get_model_class(architecture)
-        model_class.set_vocab = lambda self: None
+        if tokenizes:
+            for path in folder.rglob("*.json*"):
+                (Path(source) / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+                shutil.copy(path, Path(source) / path.relative_to(folder))
+            # How the converter knows rerankers.
+            (Path(source) / "README.md").write_text(f"# {folder.name.replace('_', '-')}\n")
+            model_class.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
+        else:
+            # Some families count its tokens.
+            vocab = {f"t{token}": token for token in range(vocab_size)}
+            (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
+            model_class.set_vocab = lambda self: None
         model_class.no_mtp = True
         with torch.inference_mode():
             model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf").write()
@@ -1228,6 +1267,105 @@ def write_texts(name: str, folder: Path, activation: str) -> None:
     (folder / "texts.json").write_text(json.dumps(expected) + "\n")
 
 
+def write_qwen_tokenizer(folder: Path) -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer of bytes as Qwen has it, with few merges."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    split = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(split), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([RERANKER_TEMPLATE, *(" ".join(pair) for pair in PAIRS), "yes no " * 50, "yes", "no"], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 240, "pad_token": special[0],
+        "eos_token": special[2], "padding_side": "left", "model_input_names": ["input_ids", "attention_mask"],
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n")
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def write_modules(folder: Path, tokens: list[int], template: str) -> None:
+    """The files of sentence-transformers for a decoder that scores texts by the logits of tokens."""
+    write = lambda path, content: (folder / path).write_text(json.dumps(content, indent=2) + "\n")
+    library, is_structured = "sentence_transformers", template != "default"
+    write("modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": f"{library}.base.modules.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_LogitScore", "type": f"{library}.cross_encoder.modules.logit_score.LogitScore"},
+    ])
+    (folder / "1_LogitScore").mkdir(exist_ok=True)
+    write("1_LogitScore/config.json", dict(zip(["true_token_id", "false_token_id"], [*tokens, None])))
+    logits = {"method": "forward", "method_output_name": "logits"}
+    arguments = {"add_generation_prompt": True, **({"chat_template": template} if is_structured else {})}
+    write("sentence_bert_config.json", {
+        "transformer_task": "text-generation", "module_output_name": "causal_logits",
+        "modality_config": {"text": logits, "message": {**logits, "format": "structured" if is_structured else "flat"}},
+        "processing_kwargs": {"chat_template": arguments},
+    })
+    write("config_sentence_transformers.json", {
+        "model_type": "CrossEncoder", "prompts": {"query": "Find what answers"}, "activation_fn": "torch.nn.modules.linear.Identity",
+        **({} if is_structured else {"default_prompt_name": "query"}),
+    })
+    content = ".content[0].text" if is_structured else ".content"
+    of_role = lambda role: f'(messages | selectattr("role", "eq", "{role}") | first){content}'
+    # A generation prompt only if it is asked for.
+    source = RERANKER_TEMPLATE.replace("{query}", "{{ " + of_role("query") + " }}")
+    source = source.replace("{document}", "{{ " + of_role("document") + " }}")
+    source = source.replace("{instruction}", "{{ " + of_role("system") + ' if messages[0].role == "system" else "Judge" }}')
+    before, after = source.rstrip().split("<|im_start|>assistant")
+    source = before + '{% if add_generation_prompt %}<|im_start|>assistant' + after + "\n\n{% endif %}"
+    path = folder / ("additional_chat_templates/pairs.jinja" if is_structured else "chat_template.jinja")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    if is_structured:
+        # The one for conversations.
+        (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+
+
+def write_reranker(name: str, family: str, settings: dict, files: dict) -> None:
+    folder = RERANKERS_OUTPUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = write_qwen_tokenizer(folder)
+    model_class = getattr(transformers, family)
+    rope = {"rope_parameters": dict(THETA)}
+    model = model_class(model_class.config_class(vocab_size=len(tokenizer) + 3, **RERANKER_SIZES, **rope, **settings)).eval()
+    random = torch.Generator().manual_seed(20240607)
+    with torch.no_grad():
+        randomize(model, random)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    expected = {"pairs": PAIRS, "texts": TEXTS}
+    if files:
+        tokens = tokenizer.convert_tokens_to_ids(files["tokens"])
+        write_modules(folder, tokens, files["template"])
+        model = CrossEncoder(str(folder))
+        instructed = model.predict(PAIRS, prompt="Judge well").reshape(-1, 1).tolist()
+        expected |= {"scores": model.predict(PAIRS).reshape(-1, 1).tolist(), "instructed": instructed}
+        expected["ids"] = [model.preprocess([pair], prompt=model.prompts.get(model.default_prompt_name))["input_ids"][0].tolist() for pair in PAIRS]
+        expected["odds"] = torch.sigmoid(torch.tensor(expected["scores"])).tolist()
+    else:
+        prompts = [RERANKER_TEMPLATE.format(instruction=INSTRUCTION, query=query, document=document) for query, document in PAIRS]
+        score = lambda ids: model(torch.tensor([ids])).logits[0].tolist()
+        # The end stays if a pair is cut.
+        end = tokenizer(RERANKER_TEMPLATE.split("{document}")[1])["input_ids"]
+        cut = lambda ids: ids if len(ids) <= 240 else ids[: 240 - len(end)] + end
+        expected["ids"] = [cut(tokenizer(prompt)["input_ids"]) for prompt in prompts]
+        with torch.no_grad():
+            expected["scores"] = [score(ids) for ids in expected["ids"]]
+            expected["logits"] = [score(tokenizer(text)["input_ids"]) for text in TEXTS]
+    (folder / "texts.json").write_text(json.dumps(expected) + "\n")
+    if "no" in files.get("tokens", []):
+        convert(folder, model[0].model.config.vocab_size, tokenizes=True)
+    print(f"{name}: scores {expected['scores'][:3]}")
+
+
 def write_encoder(name: str, family: str, settings: dict) -> None:
     model_class = getattr(transformers, family)
     config = model_class.config_class(**{**ENCODER_SIZES, **settings})
@@ -1256,7 +1394,7 @@ def write_encoder(name: str, family: str, settings: dict) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *(f"gptq/{name}" for name in GPTQ),
+    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *RERANKERS, *(f"gptq/{name}" for name in GPTQ),
                                  *(f"quantized/{name}" for name in QUANTIZED)]:
         if name in MODELS:
             write(name, *MODELS[name])
@@ -1267,6 +1405,8 @@ def main() -> None:
             write_quantized(QUANTIZED_OUTPUT / name, family, {**QUANTIZED_SIZES, **settings}, quantize, described, left)
         elif name.startswith("gptq/"):
             write_gptq(name.removeprefix("gptq/"), *GPTQ[name.removeprefix("gptq/")])
+        elif name in RERANKERS:
+            write_reranker(name, *RERANKERS[name])
         else:
             write_encoder(name, *ENCODERS[name])
 

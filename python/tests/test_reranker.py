@@ -43,6 +43,16 @@ def test_documents_are_ranked_as_the_reference_does(reranker: Reranker, golden: 
     assert repr(reranker) == "Reranker('roberta_classifier')" and reranker.status()["texts"] >= 10
 
 
+def test_decoders_rank_as_they_are_instructed() -> None:
+    folder = ENCODERS.parent / "rerankers" / "qwen3_reranker"
+    golden = json.loads((folder / "texts.json").read_text())
+    query, documents = golden["pairs"][0][0], [document for _, document in golden["pairs"][:4]]
+    with Reranker(folder) as decoder:
+        for prompt, key in [(None, "scores"), ("query", "scores"), ("Judge well", "instructed")]:
+            ranking = decoder.rank(query, documents, prompt=prompt)
+            assert all(abs(one.score - golden[key][one.index][0]) < 1e-3 for one in ranking)
+
+
 def test_pairs_that_cannot_be_ranked(reranker: Reranker) -> None:
     with pytest.raises(PromptTooLong) as raised:
         reranker.rank("cat", ["dog", "cat " * 500])

@@ -7,7 +7,6 @@ use anyhow::Context;
 use cpu::Cpu;
 use engine::devices::Platform;
 use engine::{CompileCache, InferenceSession};
-use models::Network;
 use pipelines::config::{HuggingFaceRepo, Layers, Origin, PipelineConfig};
 use pipelines::{ClassificationModel, CompiledPlan, EmbeddingModel, Machine, Plan, TextModel, Tokenizer};
 use tensor::Bytes;
@@ -124,10 +123,10 @@ impl Source {
         fetch(self.fitting_plan()?, progress)
     }
 
-    /// As [`Source::plan_and_fetch`], of a model that makes text; encoders are not fetched.
+    /// As [`Source::plan_and_fetch`], of a model that makes text; others are not fetched.
     pub(crate) fn plan_and_fetch_decoder(&self, progress: &Progress) -> anyhow::Result<Plan> {
         let plan = self.fitting_plan()?;
-        if let Network::Encoder(_) = plan.network() {
+        if !plan.makes_text() {
             return Err(pipelines::Error::not_for_text(&plan)).context("cannot open the model");
         }
         fetch(plan, progress)
@@ -185,14 +184,16 @@ pub(crate) fn pack(
     Ok(Arc::new(model.context("cannot load the model")?))
 }
 
-/// The same for an encoder, which is given back at once.
-pub(crate) fn pack_encoder(
+/// The same for a model of any task, which is given back at once.
+pub(crate) fn pack_and_drop(
     compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let show = &mut |packed| show_packing(packed, progress);
-    let packed = if compiled.plan().is_classifier() {
+    let packed = if compiled.plan().makes_text() {
+        compiled.load_text(session, show).map(drop)
+    } else if compiled.plan().is_classifier() {
         compiled.load_classifier(session, show).map(drop)
     } else {
         compiled.load_embedding(session, show).map(drop)

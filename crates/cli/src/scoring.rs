@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pipelines::{ClassificationParameters, Classifier, ScoreActivation, Truncate};
+use pipelines::{ClassificationParameters, Classifier, EmbeddingPrompt, ScoreActivation, Truncate};
 
 use crate::command_profile;
 use crate::exit::Usage;
@@ -39,6 +39,12 @@ pub(crate) struct ScoringArguments {
     /// Cut texts that are too long instead of failing
     #[arg(long)]
     truncate: bool,
+    /// An instruction for the model [default: from the model's files]
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// The same, by its name in the model's files
+    #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
+    prompt_name: Option<String>,
     /// Print one JSON object per text
     #[arg(long)]
     pub(crate) json: bool,
@@ -99,9 +105,15 @@ impl ScoringArguments {
         if !self.quiet {
             source.warn(&plan);
         }
+        let named = |name: Option<String>| name.map(EmbeddingPrompt::Named);
         let parameters = ClassificationParameters {
             activation: self.activation,
             truncate: self.truncate.then_some(Truncate::Right),
+            prompt: self
+                .prompt
+                .clone()
+                .map(EmbeddingPrompt::Text)
+                .or_else(|| named(self.prompt_name.clone())),
         };
         Ok(Classifier::new(model::classification(&session, plan, &progress)?, &parameters)?)
     }

@@ -5,8 +5,8 @@ use graph::{Graph, Value};
 use tensor::DType;
 
 use crate::layers::{
-    self, Attention, Cached, Channel, ChannelStateSpace, Context, GatedDelta, LatentAttention,
-    LayerEmbedding, Norm, Norms, ShortConvolution, StateSpace, Streams, Temperature,
+    self, Attention, Cached, Channel, ChannelStateSpace, ClassificationHead, Context, GatedDelta,
+    LatentAttention, LayerEmbedding, Norm, Norms, ShortConvolution, StateSpace, Streams, Temperature,
 };
 use crate::state::{self, LayerState};
 use crate::{Error, Rope};
@@ -44,6 +44,8 @@ pub struct Decoder {
     pub logit_scale: f32,
     /// Logits `s` become `c · tanh(s / c)` for this `c`, after scaling.
     pub logit_softcap: Option<f32>,
+    /// The head that scores texts, if the model is one that does, and makes no text.
+    pub head: Option<ClassificationHead>,
 }
 
 /// One layer: a block that mixes tokens, and one that mixes the elements of each, around the residual stream. One of them may
@@ -114,6 +116,8 @@ pub enum DecoderOutput {
     Hidden,
     /// f32[outputs, vocab].
     Logits,
+    /// f32[outputs, labels]: the scores of the head, before any activation.
+    Scores,
 }
 
 impl Decoder {
@@ -124,7 +128,7 @@ impl Decoder {
     /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
     ///
     /// # Panics
-    /// If `page_size` is no power of two of at least 16.
+    /// If `page_size` is no power of two of at least 16, or `output` is scores and the decoder has no head.
     pub fn build(
         &self,
         output: DecoderOutput,
@@ -179,21 +183,32 @@ impl Decoder {
             rows = streams.merge(&mut context, "outputs".into(), rows)?; // [outputs, hidden]
         }
         let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
-        if output == DecoderOutput::Hidden {
-            graph.set_outputs(&[rows]);
-            return Ok(graph);
-        }
+        let results = match output {
+            DecoderOutput::Hidden => rows,
+            DecoderOutput::Logits => self.logits(&mut context, rows)?,
+            DecoderOutput::Scores => {
+                self.head.as_ref().expect("a decoder with a head").scores(&mut context, rows)?
+            }
+        };
+        graph.set_outputs(&[results]);
+        Ok(graph)
+    }
+
+    /// f32[outputs, hidden] → f32[outputs, vocab]
+    fn logits(&self, context: &mut Context<'_>, rows: Value) -> Result<Value, Error> {
         let head = if self.tied { "token_embd" } else { "output" };
-        let shape = [self.vocab, self.hidden];
-        let mut logits = layers::linear(&mut context, head, shape, false, rows)?;
+        let mut logits = layers::linear(context, head, [self.vocab, self.hidden], false, rows)?;
         if self.head_bias {
             let bias = context.vector("output.bias", self.vocab)?;
-            logits = layers::add(&mut context, logits, bias)?;
+            logits = layers::add(context, logits, bias)?;
         }
-        let logits = layers::scale(&mut context, logits, self.logit_scale)?;
-        let logits = layers::softcap(&mut context, logits, self.logit_softcap)?;
-        graph.set_outputs(&[logits]);
-        Ok(graph)
+        let logits = layers::scale(context, logits, self.logit_scale)?;
+        layers::softcap(context, logits, self.logit_softcap)
+    }
+
+    /// What the model is for: scores if it has a head for them, else logits.
+    pub(crate) fn output(&self) -> DecoderOutput {
+        self.head.as_ref().map_or(DecoderOutput::Logits, |_| DecoderOutput::Scores)
     }
 
     /// The attention of each layer that has it, to be changed.
@@ -220,14 +235,16 @@ impl Decoder {
     }
 
     fn count(&self, channel: impl Fn(&Channel, usize) -> usize) -> usize {
-        let rows = self.vocab * if self.tied { 1 } else { 2 } + self.learned_positions.unwrap_or(0);
+        let logits = if self.tied || self.head.is_some() { 0 } else { self.vocab };
+        let rows = self.vocab + logits + self.learned_positions.unwrap_or(0);
+        let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
         let of_layer = |layer: &Layer| layer.parameters(self.hidden) + channel(&layer.channel, self.hidden);
         let layers: usize = self.layers.iter().map(of_layer).sum();
         let head_bias = if self.head_bias { self.vocab } else { 0 };
         let (count, hidden) = (self.layers.len(), self.hidden);
         let embedding = self.layer_embedding.map_or(0, |embedding| embedding.parameters(count, hidden));
         let streams = self.streams.map_or(0, |streams| streams.parameters(count, hidden));
-        rows * hidden + head_bias + embedding + streams + layers + self.norm.parameters(hidden)
+        rows * hidden + head + head_bias + embedding + streams + layers + self.norm.parameters(hidden)
     }
 
     /// The scaled embeddings of tokens, with learned positions added: f32[tokens, hidden]

@@ -35,6 +35,12 @@ pub enum Error {
         /// The architecture.
         name: String,
     },
+    /// The model scores texts, and makes none.
+    #[error("{name} scores texts by a head of its own: it makes no text")]
+    ScoresTexts {
+        /// The architecture.
+        name: String,
+    },
     /// The model has no classification head.
     #[error("{name} has no classification head: it makes no scores")]
     NotAClassifier {

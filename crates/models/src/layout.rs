@@ -327,6 +327,28 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
+    /// Gives some rows of a matrix, which keeps its own name, another one.
+    ///
+    /// # Errors
+    /// If the matrix is stored in several tensors.
+    pub(crate) fn name_rows(
+        &mut self,
+        matrix: &str,
+        ranges: Vec<Range<usize>>,
+        target: &str,
+    ) -> Result<(), Error> {
+        let rows = match self.names.get(matrix) {
+            Some(Stored::Whole(name)) => Stored::Part { name: name.clone(), axis: 0, ranges },
+            Some(Stored::Repacked(weight)) => Stored::Repacked(weight.with_rows(ranges)),
+            _ => {
+                let message = "is stored otherwise than as a matrix, whose rows cannot be taken apart";
+                return Err(Error::Weight { name: matrix.to_string(), message: message.to_string() });
+            }
+        };
+        self.names.insert(target.to_string(), rows);
+        Ok(())
+    }
+
     /// Replaces a name by those of its parts, each of which has ranges of an axis.
     ///
     /// # Errors

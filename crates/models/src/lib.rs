@@ -24,7 +24,7 @@ pub mod state;
 mod stored;
 
 pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture};
-pub use checkpoint::{Checkpoint, CheckpointOptions, Network};
+pub use checkpoint::{Checkpoint, CheckpointOptions, Network, ScoreTokens};
 pub use config::{
     Config, DeltaConfig, EncoderConfig, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig,
     LayerMultipliers, LoneBlock, Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads,

@@ -41,7 +41,7 @@ const WRAPPERS: &[&str] = &[
 ];
 
 /// Heads, which stand outside of wrappers.
-const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier", "head"];
+const HEADS: &[&str] = &["lm_head", "classifier", "pre_classifier", "head", "score"];
 
 /// The last parts of tensor names: weights and biases, and the tensors that replace a weight when it is quantized.
 const LEAVES: &[&str] = &[

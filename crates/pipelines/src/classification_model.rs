@@ -1,5 +1,6 @@
-//! A model that classifies: an encoder with its head, its tokenizer, and how its files make scores of logits.
+//! A model that classifies: an encoder or a decoder with its head, its tokenizer, and how its files make scores of logits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
@@ -9,15 +10,17 @@ use text::Tokenizer;
 use weights::Format;
 
 use crate::Error;
-use crate::classifier::{ClassifierConfig, ScoreActivation};
+use crate::classifier::{ClassifierConfig, PairTemplate, ScoreActivation};
 use crate::compiled::{CompiledPlan, Loaded};
 use crate::plan::{Plan, Task};
+use crate::texts::{self, TextRows};
 use crate::vectors::Tokens;
 
 /// A model ready to classify texts and to score pairs of them.
 pub struct ClassificationModel {
     loaded: Loaded,
     files: ClassifierConfig,
+    pair_template: Option<PairTemplate>,
 }
 
 impl CompiledPlan {
@@ -25,15 +28,15 @@ impl CompiledPlan {
     /// each weight.
     ///
     /// # Errors
-    /// If the model was not compiled to classify, does not fit into memory, its files ask for an activation that is not
-    /// supported, or there is no tokenizer.
+    /// If the model was not compiled to classify, does not fit into memory, its files ask for an activation or a chat
+    /// template that is not supported, or there is no tokenizer.
     pub fn load_classifier(
         self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<ClassificationModel, Error> {
         if self.task() != Task::Classify {
-            self.checkpoint().classifier_graph()?;
+            return Err(models::Error::NotAClassifier { name: self.plan().architecture().to_string() }.into());
         }
         let loaded = self.init(session, progress)?;
         let checkpoint = &loaded.checkpoint;
@@ -41,7 +44,9 @@ impl CompiledPlan {
             Format::Gguf => ClassifierConfig::of_gguf(checkpoint.weights().metadata())?,
             _ => ClassifierConfig::of_folder(loaded.plan.folder())?,
         };
-        Ok(ClassificationModel { loaded, files })
+        let own_template = || loaded.plan.chat_template();
+        let pair_template = PairTemplate::of(checkpoint, &loaded.tokenizer, &files, own_template)?;
+        Ok(ClassificationModel { loaded, files, pair_template })
     }
 }
 
@@ -79,6 +84,21 @@ impl ClassificationModel {
         self.files.max_length.map_or(context, |length| length.min(context))
     }
 
+    /// The instructions that the model's files name.
+    pub fn prompts(&self) -> &BTreeMap<String, String> {
+        &self.files.prompts
+    }
+
+    /// The name of the one that is used unless another is chosen.
+    pub(crate) fn default_prompt(&self) -> Option<&str> {
+        self.files.default_prompt.as_deref()
+    }
+
+    /// The chat template that joins pairs, if the tokenizer does not.
+    pub(crate) fn pair_template(&self) -> Option<&PairTemplate> {
+        self.pair_template.as_ref()
+    }
+
     /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.loaded.checkpoint
@@ -99,6 +119,12 @@ impl ClassificationModel {
     /// # Errors
     /// If the model fails.
     pub(crate) fn logits(&self, texts: &[&Tokens]) -> Result<Vec<Vec<f32>>, Error> {
+        let labels = self.labels().len();
+        if matches!(self.loaded.checkpoint.network, Network::Decoder(_)) {
+            let texts: Vec<&[u32]> = texts.iter().map(|text| &text.ids[..]).collect();
+            let logits = texts::decode(&self.loaded, &texts, TextRows::Last, labels)?;
+            return Ok((0..logits.rows()).map(|row| logits.row(row).to_vec()).collect());
+        }
         let mut offsets = vec![0_u32];
         for text in texts {
             offsets.push(offsets[offsets.len() - 1] + text.ids.len() as u32);
@@ -112,7 +138,7 @@ impl ClassificationModel {
         }
         let outputs = self.loaded.model.execute(&inputs)?;
         let logits = outputs[0].read().expect("the output is not written by another");
-        Ok(logits.as_slice::<f32>().chunks_exact(self.labels().len()).map(<[f32]>::to_vec).collect())
+        Ok(logits.as_slice::<f32>().chunks_exact(labels).map(<[f32]>::to_vec).collect())
     }
 
     /// How many types of tokens the model tells apart.

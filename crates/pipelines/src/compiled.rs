@@ -32,15 +32,15 @@ pub(crate) struct Loaded {
 }
 
 impl Plan {
-    /// Compiles the model to write if it is a decoder, and to classify or to embed if it is an encoder with a head or without; or reads it from the file of
-    /// `serialized_model_path`.
+    /// Compiles the model to classify if it has a head that scores texts; if not, to write if it is a decoder, and to embed
+    /// if it is an encoder. Or reads it from the file of `serialized_model_path`.
     ///
     /// # Errors
     /// If the graph cannot be compiled, or the file was made from another model or with other settings.
     pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
         let task = match self.network() {
+            _ if self.is_classifier() => Task::Classify,
             Network::Decoder(_) => Task::Write,
-            Network::Encoder(_) if self.is_classifier() => Task::Classify,
             Network::Encoder(_) => Task::Embed,
         };
         CompiledPlan::new(session, self, task)
@@ -56,7 +56,7 @@ impl CompiledPlan {
         let graph = match task {
             Task::Write => checkpoint.graph(config.kv_cache_page_size, dtype)?,
             Task::Embed => checkpoint.hidden_graph(config.kv_cache_page_size, dtype)?,
-            Task::Classify => checkpoint.classifier_graph()?,
+            Task::Classify => checkpoint.classifier_graph(config.kv_cache_page_size, dtype)?,
         };
         let identity = || Identity::new(config, &checkpoint).with_graph(task, &graph);
         let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
-use models::{Checkpoint, Decoder, Network};
+use models::{Checkpoint, Network};
 use tensor::{Buffer, ReadGuard};
 use text::Tokenizer;
 use weights::Format;
 
-use crate::batch::{Batch, Slice};
 use crate::compiled::{CompiledPlan, Loaded};
-use crate::kv_cache::{Page, SequenceId, StateSlot};
-use crate::memory;
 use crate::plan::{Plan, Task};
-use crate::runner::{Logits, Runner};
+use crate::runner::Logits;
 use crate::sentence_transformers::EmbeddingConfig;
+use crate::texts::{self, TextRows};
 use crate::{Error, Pooling};
 
 /// A model ready to embed.
@@ -143,7 +141,9 @@ impl EmbeddingModel {
         }
         let states = match &self.loaded.checkpoint.network {
             Network::Encoder(_) => States::Encoded(self.encode(texts, &offsets)?),
-            Network::Decoder(decoder) => States::Decoded(self.decode(texts, decoder)?),
+            Network::Decoder(decoder) => {
+                States::Decoded(texts::decode(&self.loaded, texts, TextRows::All, decoder.hidden)?)
+            }
         };
         Ok(Hidden { states, offsets, width: self.dimensions() })
     }
@@ -154,32 +154,6 @@ impl EmbeddingModel {
             [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
         let outputs = self.loaded.model.execute(&inputs)?;
         Ok(outputs[0].read().expect("nobody else writes the output"))
-    }
-
-    fn decode(&self, texts: &[&[u32]], decoder: &Decoder) -> Result<Logits, Error> {
-        let page_size = self.plan().config().kv_cache_page_size;
-        let mut pages = 0;
-        let slice = |(index, tokens): (usize, &&[u32])| {
-            let first = pages;
-            pages += tokens.len().div_ceil(page_size) as Page;
-            Slice {
-                id: SequenceId(index as u64),
-                tokens: tokens.to_vec(),
-                pages: (first..pages).collect(),
-                predicts: true,
-                outputs: tokens.len(),
-                state_to: index as StateSlot,
-                ..Slice::default()
-            }
-        };
-        let slices = texts.iter().enumerate().map(slice).collect();
-        let tokens = pages as usize * page_size;
-        let cache = (tokens as u64).saturating_mul(self.plan().cache_bytes_per_token());
-        let states = (texts.len() as u64).saturating_mul(self.plan().state_bytes_per_slot());
-        memory::check(0, cache.saturating_add(states), tokens)?;
-        let model = self.loaded.model.clone();
-        let mut runner = Runner::with_slots(model, pages as usize, texts.len(), decoder.hidden)?;
-        runner.run(&Batch { slices, ..Batch::default() })
     }
 }
 

@@ -75,8 +75,8 @@ pub enum Error {
         labels: usize,
     },
 
-    /// An encoder, where a model was wanted that writes.
-    #[error("{architecture} is an encoder: {}", of_encoder(*.is_classifier))]
+    /// An encoder or a classifier, where a model was wanted that writes.
+    #[error("{architecture} {}", not_writing(*.is_classifier))]
     NotForText {
         /// The architecture.
         architecture: String,
@@ -84,7 +84,8 @@ pub enum Error {
         is_classifier: bool,
     },
 
-    /// Options of an embedder, or parameters of a request to it, that do not fit the model; all of them are listed.
+    /// Options of an embedder or a classifier, or parameters of a request to it, that do not fit the model; all of them
+    /// are listed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Embedder(Vec<InvalidField>),
 
@@ -366,7 +367,7 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
-    /// The error of a planned encoder, where a model was wanted that writes.
+    /// The error of a planned encoder or classifier, where a model was wanted that writes.
     pub fn not_for_text(plan: &Plan) -> Error {
         let architecture = plan.architecture().to_string();
         Error::NotForText { architecture, is_classifier: plan.is_classifier() }
@@ -400,11 +401,11 @@ impl Error {
 }
 
 /// What an encoder makes, and with what.
-fn of_encoder(is_classifier: bool) -> &'static str {
+fn not_writing(is_classifier: bool) -> &'static str {
     if is_classifier {
-        "it scores texts and writes none; use a classifier"
+        "is a classifier: it scores texts and writes none; use a classifier"
     } else {
-        "it makes embeddings, not text; use an embedder"
+        "is an encoder: it makes embeddings, not text; use an embedder"
     }
 }
 

@@ -29,6 +29,7 @@ mod sentence_transformers;
 mod testing;
 mod text_generator;
 mod text_model;
+mod texts;
 mod vectors;
 mod worker;
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use models::ScoreTokens;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use weights::Metadata;
 
 use crate::Error;
+use crate::classifier::MessageFormat;
 use crate::pooling::Pooling;
 
 /// How GGUF numbers the pooling of models that score texts.
@@ -45,14 +47,46 @@ pub(crate) struct Transformer {
     pub(crate) max_seq_length: Option<usize>,
     #[serde(default)]
     do_lower_case: bool,
+    /// The inputs that the model takes: `text`, `message`, and others.
+    modality_config: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    processing_kwargs: ProcessingArguments,
+}
+
+/// Arguments of tokenizer and chat template.
+#[derive(Deserialize, Default)]
+struct ProcessingArguments {
+    #[serde(default)]
+    chat_template: Map<String, Value>,
+}
+
+impl Transformer {
+    /// How texts become conversations, if the model takes those.
+    pub(crate) fn message(&self) -> Option<MessageFormat> {
+        let message = self.modality_config.as_ref()?.get("message")?;
+        let variables = self.processing_kwargs.chat_template.clone();
+        Some(MessageFormat { is_structured: message["format"] == "structured", variables })
+    }
+
+    /// Whether the files list inputs.
+    pub(crate) fn lists_inputs(&self) -> bool {
+        self.modality_config.is_some()
+    }
 }
 
 /// `config_sentence_transformers.json`
 #[derive(Deserialize, Default)]
-struct Prompts {
+pub(crate) struct Prompts {
     #[serde(default)]
-    prompts: BTreeMap<String, Option<String>>,
-    default_prompt_name: Option<String>,
+    pub(crate) prompts: BTreeMap<String, Option<String>>,
+    pub(crate) default_prompt_name: Option<String>,
+}
+
+/// The configuration of the module that scores texts by tokens.
+#[derive(Deserialize)]
+struct LogitScore {
+    true_token_id: u32,
+    false_token_id: Option<u32>,
 }
 
 impl EmbeddingConfig {
@@ -110,7 +144,12 @@ impl EmbeddingConfig {
     }
 
     fn transformer(&mut self, path: &Path) -> Result<(), Error> {
-        let Transformer { max_seq_length, do_lower_case } = read(path)?.unwrap_or_default();
+        let file: Transformer = read(path)?.unwrap_or_default();
+        if file.message().is_some() {
+            let problem = "embeddings of conversations (`message` in `modality_config`) are not supported";
+            return Err(Error::embedding(path.display(), problem));
+        }
+        let Transformer { max_seq_length, do_lower_case, .. } = file;
         if max_seq_length == Some(0) {
             return Err(Error::embedding(path.display(), "`max_seq_length` is 0"));
         }
@@ -142,6 +181,24 @@ impl EmbeddingConfig {
         });
         Ok(())
     }
+}
+
+/// The tokens that score a decoder's texts, as a module in its folder states them.
+///
+/// # Errors
+/// If a file is damaged.
+pub(crate) fn score_tokens(folder: &Path) -> Result<Option<ScoreTokens>, Error> {
+    let path = folder.join("modules.json");
+    for module in read::<Vec<Module>>(&path)?.unwrap_or_default() {
+        if !module.class.ends_with(".LogitScore") {
+            continue;
+        }
+        let own = within(&path, folder, &module.path)?.join("config.json");
+        let LogitScore { true_token_id, false_token_id } =
+            read(&own)?.ok_or_else(|| Error::embedding(own.display(), "there is no such file"))?;
+        return Ok(Some(ScoreTokens { high: true_token_id, low: false_token_id }));
+    }
+    Ok(None)
 }
 
 /// The folder of a module, which must lie in that of the model.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
-use models::{Checkpoint, Decoder, Network};
+use models::{Checkpoint, Decoder};
 use tensor::DType;
 use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
@@ -119,8 +119,5 @@ impl TextModel {
 
 /// Checks that the model writes.
 fn check_writes(plan: &Plan) -> Result<(), Error> {
-    match plan.network() {
-        Network::Decoder(_) => Ok(()),
-        Network::Encoder(_) => Err(Error::not_for_text(plan)),
-    }
+    if plan.makes_text() { Ok(()) } else { Err(Error::not_for_text(plan)) }
 }

@@ -400,7 +400,7 @@ impl FileSet {
     }
 
     /// The weights, without values where only headers were downloaded, and the folder with `config.json`, which is
-    /// downloaded for formats other than GGUF. `None` for PyTorch files, which have no header.
+    /// downloaded for formats other than GGUF, with what says of later stages (`modules.json`). `None` for PyTorch files, which have no header.
     ///
     /// # Errors
     /// If the files are of several models, damaged, or cannot be fetched.
@@ -417,9 +417,21 @@ impl FileSet {
         let folder = match (format, &self.home) {
             (WeightsFormat::Gguf, Home::Repo(repo)) => repo.place(),
             (WeightsFormat::Gguf, _) => self.folder_of_paths(),
-            _ => self.config_json()?.as_deref().map_or_else(|| self.folder_of_paths(), parent),
+            _ => {
+                self.fetch_modules()?;
+                self.config_json()?.as_deref().map_or_else(|| self.folder_of_paths(), parent)
+            }
         };
         Ok(Some((weights, folder)))
+    }
+
+    /// Downloads the configurations of the later stages of a model, and the templates among its files.
+    fn fetch_modules(&self) -> Result<(), Error> {
+        let Home::Repo(repo) = &self.home else { return Ok(()) };
+        let config = self.config_name(repo)?;
+        let folder = config.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let names = companions(repo, Beside::Modules, true, folder)?;
+        repo.download_all(&names, self.force_download, &|_| ()).map(drop)
     }
 
     /// Downloads missing files, weights last: if the weights are in the cache, everything else is.

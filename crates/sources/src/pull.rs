@@ -133,6 +133,8 @@ pub(crate) enum Beside {
     Everything,
     /// Only the sampling defaults: GGUF files contain the rest.
     Settings,
+    /// Only the later stages of a model, which say what it is for.
+    Modules,
 }
 
 impl Beside {
@@ -145,6 +147,7 @@ impl Beside {
         match self {
             Beside::Settings => [CONFIG, "generation_config.json"].contains(&name),
             Beside::Everything => is_beside_weights(name),
+            Beside::Modules => name == "modules.json" || name.contains('/') && is_beside_weights(name),
         }
     }
 }
@@ -173,7 +176,8 @@ pub fn is_beside_weights(name: &str) -> bool {
     match name.rsplit_once('/') {
         None if name.ends_with(".index.json") => false,
         None => texts.contains(&name) || suffixes.iter().any(|suffix| name.ends_with(suffix)),
-        // The later stages of an encoder: `1_Pooling`.
+        Some(("additional_chat_templates", file)) => file.ends_with(".jinja"),
+        // The later stages of a model: `1_Pooling`.
         Some((folder, file)) => {
             file == "config.json" && folder.starts_with(|first: char| first.is_ascii_digit())
         }

@@ -59,7 +59,13 @@ class Reranker(_Model[_perihelion.Reranker]):
         return self._native.max_length
 
     def rank(
-        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        prompt: str | None = None,
+        truncate: bool = False,
     ) -> list[Ranked]:
         """Documents by how well they answer a query, best first. Of equal scores, the earlier document comes first.
 
@@ -67,21 +73,28 @@ class Reranker(_Model[_perihelion.Reranker]):
             query: what documents should answer.
             documents: what is ranked.
             top_n: how many of the best are returned; `None` is all.
+            prompt: an instruction for the model, or the name of one in its files; `None` is what the files say.
             truncate: whether a query and a document that are too long together are cut, instead of refused.
 
         Raises:
             PromptTooLong: the query and a document are too long together.
-            ValueError: the model has several labels.
+            ValueError: the model has several labels, or takes no instruction.
         """
-        return _ranked(self._native.rank(query, documents, top_n, truncate).next(), documents)
+        return _ranked(self._native.rank(query, documents, top_n, prompt, truncate).next(), documents)
 
     async def arank(
-        self, query: str, documents: Sequence[str], *, top_n: int | None = None, truncate: bool = False
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        prompt: str | None = None,
+        truncate: bool = False,
     ) -> list[Ranked]:
         """As `rank`, for asyncio. Cancelling the task cancels what was not computed yet."""
         from perihelion.aio import _running
 
-        answers = self._native.rank(query, documents, top_n, truncate)
+        answers = self._native.rank(query, documents, top_n, prompt, truncate)
         return _ranked(await _running().next(answers), documents)
 
     def status(self) -> dict[str, int]:

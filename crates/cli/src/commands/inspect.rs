@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Attention, Channel, Decoder, Encoder, Mixer, Network, StateSpace};
+use models::{Attention, Channel, ClassificationHead, Decoder, Encoder, Mixer, Network, StateSpace};
 use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
@@ -124,7 +124,10 @@ fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
         ("heads", heads(decoder)),
         ("vocabulary", decoder.vocab.to_string()),
         ("context", format!("{} tokens", decoder.context_length)),
-        ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
+        match &decoder.head {
+            Some(head) => ("output", scores(head)),
+            None => ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
+        },
     ]
 }
 
@@ -183,16 +186,15 @@ fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
         ("heads", format!("{}, {} dims each", layer.attention.heads, layer.attention.head_dim)),
         ("vocabulary", encoder.vocab.to_string()),
         ("context", format!("{} tokens", encoder.context_length())),
-        ("output", output(encoder)),
+        ("output", encoder.head.as_ref().map_or_else(|| "hidden states, no text".into(), scores)),
     ]
 }
 
 /// How many labels are named.
 const NAMED_LABELS: usize = 8;
 
-/// The output of an encoder: hidden states, or scores of labels.
-fn output(encoder: &Encoder) -> String {
-    let Some(head) = &encoder.head else { return "hidden states, no text".into() };
+/// The output of a classifier.
+fn scores(head: &ClassificationHead) -> String {
     let labels: Vec<String> = head.labels.iter().take(NAMED_LABELS).map(|label| one_line(label)).collect();
     let more = if head.labels.len() > NAMED_LABELS { ", ..." } else { "" };
     format!("scores of {} labels: {}{more}", head.labels.len(), labels.join(", "))

@@ -43,9 +43,10 @@ fn json() -> String {
         });
         (name.to_string(), facts)
     };
-    let decoders = models::ARCHITECTURES
-        .iter()
-        .map(|own| facts(own.hugging_face, own.gguf, own.examples, "text_generation"));
+    let decoders = models::ARCHITECTURES.iter().map(|own| {
+        let task = if own.classifies { "text_classification" } else { "text_generation" };
+        facts(own.hugging_face, own.gguf, own.examples, task)
+    });
     let encoders = models::ENCODERS.iter().map(|own| {
         let task = own.head.map_or("embeddings_generation", |_| "text_classification");
         facts(own.hugging_face, own.gguf, own.examples, task)

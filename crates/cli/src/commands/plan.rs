@@ -190,8 +190,8 @@ impl Report {
             "model": self.model,
             "architecture": self.architecture(),
             "task": match network {
+                _ if self.plan.is_classifier() => "text_classification",
                 Network::Decoder(_) => "text_generation",
-                Network::Encoder(_) if self.plan.is_classifier() => "text_classification",
                 Network::Encoder(_) => "embeddings_generation",
             },
             "parameters": network.parameters(),

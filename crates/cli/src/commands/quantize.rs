@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use models::{Checkpoint, MIXES, Mix, Network};
+use models::{Checkpoint, MIXES, Mix};
 use pipelines::{AddSpecial, Importance, MemoryBytes, ParseSpecial, Plan, QuantizeOptions, Quantized};
 use serde_json::{Value, json};
 
@@ -142,10 +142,7 @@ fn save(
     let written = Quantized::of(quantizer, checkpoint);
     let session = arguments.threads.session()?;
     let compiled = model::compile(&session, plan)?;
-    match compiled.checkpoint().network {
-        Network::Decoder(_) => drop(model::pack(compiled, &session, progress)?),
-        Network::Encoder(_) => model::pack_encoder(compiled, &session, progress)?,
-    }
+    model::pack_and_drop(compiled, &session, progress)?;
     Ok(written)
 }
 

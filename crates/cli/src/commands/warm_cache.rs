@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use models::Network;
 use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
@@ -84,10 +83,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let compiled = model::compile(&session, plan)?;
     let compile = start.elapsed();
     let start = Instant::now();
-    match compiled.checkpoint().network {
-        Network::Decoder(_) => drop(model::pack(compiled, &session, &progress)?),
-        Network::Encoder(_) => model::pack_encoder(compiled, &session, &progress)?,
-    }
+    model::pack_and_drop(compiled, &session, &progress)?;
     let load = start.elapsed();
     let size = |path: PathBuf| {
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();

@@ -54,6 +54,24 @@ fn texts_get_the_label_of_the_highest_score() {
     assert_eq!(lines.text(), "perhaps  3.2334\n");
 }
 
+/// A decoder that scores by tokens, with the instruction of its files, one that they name, or one that is given.
+#[test]
+fn decoders_rank_as_they_are_instructed() {
+    let model = testdata::asset("perihelion/tests/models/rerankers/qwen3_reranker").display().to_string();
+    let rank = |arguments: &[&str]| {
+        peri(&[&["rerank", &model, "--query", QUERY, "-q"], arguments, &DOCUMENTS[..2]].concat())
+    };
+    let usual = "-3.0365  0  the cat sat on a mat\n-5.7714  1  dogs run\n";
+    assert_eq!(rank(&[]).text(), usual);
+    assert_eq!(rank(&["--prompt-name", "query"]).text(), usual);
+    let instructed = rank(&["--prompt", "Judge well"]).text();
+    assert_eq!(instructed, "-7.3599  0  the cat sat on a mat\n-9.3745  1  dogs run\n");
+    let odds = rank(&["--activation", "sigmoid"]).text();
+    assert_eq!(odds, "0.0458  0  the cat sat on a mat\n0.0031  1  dogs run\n");
+    let generated = peri(&["generate", &model, "x"]);
+    assert!(generated.stderr.contains("is a classifier: it scores texts and writes none"), "{generated:?}");
+}
+
 #[test]
 fn long_pairs_are_refused_unless_truncated() {
     let long = "cat ".repeat(60);

@@ -18,6 +18,8 @@ pub(crate) const LLAMA: Architecture = Architecture {
     gguf: "llama",
     gguf_of_experts: None,
     model_type: "llama",
+    classifies: false,
+    pair_template: None,
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
     complete: rms_norm,
     gguf_quirks: |_, _| Ok(()),
@@ -86,6 +88,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         head_bias: weights.dtype("output.bias").is_some(),
         logit_scale: 1.0,
         logit_softcap: config.logit_softcap,
+        head: None,
     }
 }
 

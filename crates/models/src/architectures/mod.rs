@@ -81,6 +81,10 @@ pub struct Architecture {
     pub gguf_of_experts: Option<&'static str>,
     /// The `model_type` in a `config.json`.
     pub model_type: &'static str,
+    /// Whether a head that scores texts is in the place of the one that makes text.
+    pub classifies: bool,
+    /// The built-in chat template that joins two texts to be scored, for files without one of their own.
+    pub pair_template: Option<&'static str>,
     /// The keys of a `config.json` that `transformers` reads for the family, beyond those that all families have.
     pub keys: &'static [&'static str],
     /// Puts the family's own keys of a `config.json` into the words that all share, and adds what `transformers` assumes
@@ -137,6 +141,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen2::QWEN2,
     qwen2_moe::QWEN2_MOE,
     qwen3::QWEN3,
+    qwen3::QWEN3_CLASSIFIER,
     qwen3_moe::QWEN3_MOE,
     qwen3_vl::QWEN3_VL,
     qwen3_vl::QWEN3_VL_MOE,
@@ -280,6 +285,8 @@ impl EncoderArchitecture {
             bias: !is_modern || is_stored("cls.bias"),
             norm: encoder.final_norm.filter(|_| is_modern),
             mean: own.mean_of_tokens,
+            output_bias: true,
+            log_odds: false,
         });
         Ok(Encoder { head, ..encoder })
     }
@@ -352,7 +359,8 @@ mod tests {
             assert!(!own.examples.is_empty(), "{}", own.hugging_face);
             for other in &ARCHITECTURES[..index] {
                 assert_ne!(own.hugging_face, other.hugging_face);
-                assert_ne!(own.model_type, other.model_type, "{}", own.hugging_face);
+                let same_family = own.model_type == other.model_type;
+                assert!(!same_family || own.classifies, "{}", own.hugging_face);
                 // Ministral 3 sees, and runs as text alone too.
                 let both = own.hugging_face == "Mistral3ForConditionalGeneration";
                 assert!(both || own.examples != other.examples, "{}", own.hugging_face);

@@ -18,6 +18,16 @@ pub(crate) const QWEN3: Architecture = Architecture {
     ..QWEN2
 };
 
+/// Qwen3 with a head that scores texts. Its rerankers come as such too.
+pub(crate) const QWEN3_CLASSIFIER: Architecture = Architecture {
+    hugging_face: "Qwen3ForSequenceClassification",
+    examples: &["tomaarsen/Qwen3-Reranker-0.6B-seq-cls"],
+    classifies: true,
+    pair_template: Some("qwen3_reranker"),
+    names: &[&[("score", "cls.output")], QK_NORM_NAMES, NAMES],
+    ..QWEN3
+};
+
 /// Of norms on queries and keys.
 pub(super) const QK_NORM_NAMES: NameTable =
     &[("layers.#.self_attn.q_norm", "blk.#.attn_q_norm"), ("layers.#.self_attn.k_norm", "blk.#.attn_k_norm")];

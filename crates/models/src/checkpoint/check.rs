@@ -6,7 +6,7 @@ use tensor::{DType, Tensor};
 
 use crate::mix::layer_of;
 use crate::stored::{Names, Stored, describe, read};
-use crate::{Config, DecoderOutput, EncoderOutput, Error, Network};
+use crate::{Config, Decoder, EncoderOutput, Error, Network};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
 pub(super) fn check_weights(
@@ -19,14 +19,15 @@ pub(super) fn check_weights(
         let message = format!("missing: the configuration says {} layers", config.layers);
         return Err(Error::Weight { name: format!("blk.{layer}.attn_q.weight"), message });
     }
-    if matches!(network, Network::Decoder(decoder) if decoder.tied) && config.tied == Some(false) {
+    let is_tied = |decoder: &Decoder| decoder.tied && decoder.head.is_none();
+    if matches!(network, Network::Decoder(decoder) if is_tied(decoder)) && config.tied == Some(false) {
         return Err(Error::Weight {
             name: "output.weight".into(),
             message: "missing: the configuration does not tie it to the embedding".into(),
         });
     }
     let graph = match network {
-        Network::Decoder(decoder) => decoder.build(DecoderOutput::Logits, "check", types, 16, DType::F32)?,
+        Network::Decoder(decoder) => decoder.build(decoder.output(), "check", types, 16, DType::F32)?,
         Network::Encoder(encoder) => {
             let output = encoder.head.as_ref().map_or(EncoderOutput::Hidden, |_| EncoderOutput::Logits);
             encoder.build(output, "check", types)?

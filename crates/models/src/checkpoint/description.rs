@@ -7,8 +7,12 @@ use tensor::{DType, Shape};
 use weights::{Format, Metadata, QuantizationConfig, Weights};
 
 use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::config::{labels_of_gguf, labels_of_hugging_face};
 use crate::names::NameTable;
 use crate::{Config, EncoderConfig, Error};
+
+/// The labels of GGUF files whose head has the rows of two tokens, as llama.cpp's converter names them.
+pub(crate) const YES_AND_NO: [&str; 2] = ["yes", "no"];
 
 /// The configuration of a checkpoint, not yet read, and its family.
 pub(super) enum Description<'a> {
@@ -120,6 +124,21 @@ impl<'a> Description<'a> {
         match self {
             Description::Gguf { metadata, .. } => EncoderConfig::from_gguf(metadata),
             Description::HuggingFace { source, json, .. } => EncoderConfig::from_hugging_face(source, json),
+        }
+    }
+
+    /// The names of the labels of a decoder's head, and whether it has two rows for its one label.
+    pub(super) fn labels(&self) -> Result<(Vec<String>, bool), Error> {
+        match self {
+            Description::HuggingFace { source, json, .. } => {
+                Ok((labels_of_hugging_face(source, json)?, false))
+            }
+            Description::Gguf { metadata, .. } => {
+                let mut labels = labels_of_gguf(metadata)?;
+                let log_odds = labels == YES_AND_NO;
+                labels.truncate(if log_odds { 1 } else { labels.len() });
+                Ok((labels, log_odds))
+            }
         }
     }
 

@@ -23,16 +23,18 @@ use weights::{Format, Weights};
 
 pub(crate) use self::check::is_norm_of_stream;
 use self::check::{check_weights, converted_vectors};
+pub(crate) use self::description::YES_AND_NO;
 use self::description::{Description, Family};
 pub use self::network::Network;
 use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::config::unnamed;
 use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
 use crate::stored::{Names, Stored, TensorReader, is_plain, view};
 use crate::{
-    Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions, Quantizer, Rope,
-    WeightTypes,
+    ClassificationHead, Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions,
+    Quantizer, Rope, WeightTypes,
 };
 
 /// What of a checkpoint its user decides.
@@ -49,6 +51,17 @@ pub struct CheckpointOptions {
     /// What matrices of plain numbers are cast to as they are read, if not what the files store: f32, bf16 or f16.
     /// Quantized ones stay as they are.
     pub dtype: Option<DType>,
+    /// The tokens whose logits score a text, of a decoder whose files say so outside of its configuration.
+    pub score_tokens: Option<ScoreTokens>,
+}
+
+/// The tokens that a decoder scores texts by: a score is the logit of one after the text, less that of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScoreTokens {
+    /// The token of high scores, such as `yes`.
+    pub high: u32,
+    /// The token of low scores, such as `no`; without it, scores are logits.
+    pub low: Option<u32>,
 }
 
 /// A checkpoint of a supported architecture, with weights that fit its configuration.
@@ -134,7 +147,9 @@ impl Checkpoint {
         // What other files leave open, GGUF files say.
         let own = match self.weights.format() {
             Format::Gguf => self.options,
-            _ => CheckpointOptions { gguf_rope: None, architecture: None, ..self.options },
+            _ => {
+                CheckpointOptions { gguf_rope: None, architecture: None, score_tokens: None, ..self.options }
+            }
         };
         let reader = TensorReader { weights: &header, quantizer: Some(&quantizer) };
         let mut checkpoint = Checkpoint::gather(reader, Arc::clone(&self.weights), config_json, own)?;
@@ -145,7 +160,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The model, if it makes text.
+    /// The model, if it is a decoder.
     ///
     /// # Errors
     /// If it is an encoder.
@@ -167,13 +182,16 @@ impl Checkpoint {
         }
     }
 
-    /// The graph of one step of a decoder; see [`Decoder::build`].
+    /// The graph of one step of a decoder that makes text; see [`Decoder::build`].
     ///
     /// # Errors
-    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder.
+    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder or scores texts.
     pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        let graph =
-            self.decoder()?.build(DecoderOutput::Logits, "decoder", &self.types(), page_size, cache_dtype);
+        let decoder = self.decoder()?;
+        if decoder.head.is_some() {
+            return Err(Error::ScoresTexts { name: self.config.architecture.clone() });
+        }
+        let graph = decoder.build(DecoderOutput::Logits, "decoder", &self.types(), page_size, cache_dtype);
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
@@ -192,15 +210,21 @@ impl Checkpoint {
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
-    /// The graph of the logits of a batch of texts; see [`Encoder::build`].
+    /// The graph of the scores of texts: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
+    /// [`Decoder::build`].
     ///
     /// # Errors
-    /// If the model has no classification head, or a weight is missing.
-    pub fn classifier_graph(&self) -> Result<graph::Graph, Error> {
-        let Network::Encoder(encoder @ Encoder { head: Some(_), .. }) = &self.network else {
+    /// If the model has no classification head, a weight is missing, or no cache keeps `cache_dtype`.
+    pub fn classifier_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
+        if self.network.head().is_none() {
             return Err(Error::NotAClassifier { name: self.config.architecture.clone() });
+        }
+        let graph = match &self.network {
+            Network::Decoder(decoder) => {
+                decoder.build(DecoderOutput::Scores, "classifier", &self.types(), page_size, cache_dtype)
+            }
+            Network::Encoder(encoder) => encoder.build(EncoderOutput::Logits, "classifier", &self.types()),
         };
-        let graph = encoder.build(EncoderOutput::Logits, "classifier", &self.types());
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
@@ -260,6 +284,14 @@ impl Checkpoint {
             _ => None,
         };
         parts.iter().filter_map(|stem| ranges(format!("{prefix}.{stem}.weight"))).collect()
+    }
+
+    /// The tensor that holds the rows of a head that scores texts, and these rows, if it holds others too.
+    pub(crate) fn score_rows(&self) -> Option<(&str, &[Range<usize>])> {
+        match self.names.get(SCORES) {
+            Some(Stored::Part { name, ranges, .. }) => Some((name, ranges)),
+            _ => None,
+        }
     }
 
     /// Whether the files hold the logarithms of what a weight is below 0.
@@ -505,9 +537,54 @@ fn decoder(
     layout.split_stacked_attention(&config)?;
     layout.split_stacked_gates(&config)?;
     layout.gather_experts(&config)?;
+    if let Some(tokens) = options.score_tokens {
+        score_rows(&mut layout, tokens, config.vocab)?;
+    }
     let types = Names { reader, names, dtype: None };
-    let decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
+    let mut decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
+    decoder.head = head(architecture, description, options.score_tokens, &types)?;
+    if decoder.logit_softcap.is_some() && options.score_tokens.is_some() {
+        let message = "scores by tokens are not supported if logits have a bound (`final_logit_softcapping`)";
+        return Err(Error::config(&config.source_name, message));
+    }
     Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
+}
+
+/// The matrix that makes scores of hidden states.
+const SCORES: &str = "cls.output.weight";
+
+/// Names the rows of the logits of some tokens as a head that scores texts, unless the files have that head.
+///
+/// # Errors
+/// If there is no such token, or its row cannot be taken apart from the others.
+fn score_rows(layout: &mut Layout<'_>, tokens: ScoreTokens, vocab: usize) -> Result<(), Error> {
+    let tokens = std::iter::once(tokens.high).chain(tokens.low).map(|token| token as usize);
+    let logits = ["output.weight", "token_embd.weight"].into_iter().find(|name| layout.has(name));
+    let Some(logits) = logits.filter(|_| !layout.has(SCORES)) else { return Ok(()) };
+    let mut rows = Vec::new();
+    for token in tokens {
+        if token >= vocab {
+            let message = format!("has {vocab} rows, but texts are scored by token {token}");
+            return Err(Error::Weight { name: logits.to_string(), message });
+        }
+        rows.push(token..token + 1);
+    }
+    layout.name_rows(logits, rows, SCORES)
+}
+
+/// The head of a decoder that scores texts.
+fn head(
+    architecture: &Architecture,
+    description: &Description<'_>,
+    tokens: Option<ScoreTokens>,
+    types: &Names<'_>,
+) -> Result<Option<ClassificationHead>, Error> {
+    let (labels, log_odds) = match tokens {
+        Some(tokens) => (unnamed(1), tokens.low.is_some()),
+        None if architecture.classifies || types.dtype(SCORES).is_some() => description.labels()?,
+        None => return Ok(None),
+    };
+    Ok(Some(ClassificationHead::of_one_layer(labels, log_odds)))
 }
 
 fn lock(last: &Mutex<Option<(String, Tensor)>>) -> MutexGuard<'_, Option<(String, Tensor)>> {

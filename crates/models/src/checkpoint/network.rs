@@ -5,6 +5,7 @@ use tensor::DType;
 use weights::QuantizationConfig;
 
 use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::config::labels_of_hugging_face;
 use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
 /// The model of a checkpoint.
@@ -43,7 +44,12 @@ impl Network {
             None => {
                 let architecture = Architecture::from_hugging_face(&architecture)?;
                 let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
-                Network::Decoder((architecture.decoder)(&config, ropes, &types))
+                let mut decoder = (architecture.decoder)(&config, ropes, &types);
+                if architecture.classifies {
+                    let labels = labels_of_hugging_face(source, json)?;
+                    decoder.head = Some(ClassificationHead::of_one_layer(labels, false));
+                }
+                Network::Decoder(decoder)
             }
         };
         Ok((config, network))
@@ -60,7 +66,7 @@ impl Network {
     /// The head that scores texts, if it has one.
     pub fn head(&self) -> Option<&ClassificationHead> {
         match self {
-            Network::Decoder(_) => None,
+            Network::Decoder(decoder) => decoder.head.as_ref(),
             Network::Encoder(encoder) => encoder.head.as_ref(),
         }
     }

@@ -44,13 +44,18 @@ struct File {
     position_embedding_type: Option<String>,
     #[serde(default)]
     is_decoder: bool,
-    id2label: Option<BTreeMap<usize, Value>>,
-    num_labels: Option<usize>,
     classifier_pooling: Option<String>,
     classifier_activation: Option<String>,
     global_attn_every_n_layers: Option<usize>,
     rotary_emb_interleaved: Option<bool>,
     prenorm: Option<bool>,
+}
+
+/// The keys that name labels, in files of encoders and decoders alike.
+#[derive(Deserialize)]
+struct NamedLabels {
+    id2label: Option<BTreeMap<usize, Value>>,
+    num_labels: Option<usize>,
 }
 
 fn default_eps() -> f32 {
@@ -98,7 +103,7 @@ impl EncoderConfig {
                 return Err(error(format!("`classifier_pooling` is {other}, supported are cls and mean")));
             }
         };
-        let labels = labels(file.id2label.unwrap_or_default(), file.num_labels).map_err(error)?;
+        let labels = labels_of_hugging_face(source_name, json)?;
         let config = EncoderConfig {
             labels,
             norm_eps: file.layer_norm_eps,
@@ -124,11 +129,8 @@ impl EncoderConfig {
                 "`{causal}` is true: encoders that attend to earlier tokens alone are not supported"
             )));
         }
-        let labels = metadata.optional::<Vec<&str>>(&format!("{architecture}.classifier.output_labels"))?;
         let config = EncoderConfig {
-            // As in llama.cpp: files of rerankers need not name their one label.
-            labels: labels
-                .map_or_else(|| unnamed(1), |labels| labels.into_iter().map(str::to_string).collect()),
+            labels: labels_of_gguf(metadata)?,
             norm_eps: metadata.required::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?,
             token_types: metadata.optional::<usize>("tokenizer.ggml.token_type_count")?.unwrap_or(1),
             // Tables of positions start with the first that is used.
@@ -152,8 +154,29 @@ impl EncoderConfig {
     }
 }
 
-/// The names of labels by their number. If there are others than `count`, `transformers` leaves them out.
-fn labels(named: BTreeMap<usize, Value>, count: Option<usize>) -> Result<Vec<String>, String> {
+/// The names of the labels that a head scores, by `config.json`.
+///
+/// # Errors
+/// If it is no JSON, or the labels contradict each other.
+pub(crate) fn labels_of_hugging_face(source_name: &str, json: &str) -> Result<Vec<String>, Error> {
+    let error = |message: String| Error::config(source_name, message);
+    let named: NamedLabels = serde_json::from_str(json).map_err(|wrong| error(wrong.to_string()))?;
+    labels(named).map_err(error)
+}
+
+/// The same by GGUF metadata. As in llama.cpp, files of rerankers need not name their one label.
+///
+/// # Errors
+/// If the key is of another kind.
+pub(crate) fn labels_of_gguf(metadata: &Metadata) -> Result<Vec<String>, Error> {
+    let key = format!("{}.classifier.output_labels", metadata.str("general.architecture")?);
+    let labels = metadata.optional::<Vec<&str>>(&key)?;
+    Ok(labels.map_or_else(|| unnamed(1), |labels| labels.into_iter().map(str::to_string).collect()))
+}
+
+/// The names of labels by their number. If there are others than are counted, `transformers` leaves them out.
+fn labels(NamedLabels { id2label, num_labels: count }: NamedLabels) -> Result<Vec<String>, String> {
+    let named = id2label.unwrap_or_default();
     let found = if named.is_empty() { count.unwrap_or(2) } else { count.unwrap_or(named.len()) };
     if found == 0 || found > MAX_LABELS {
         return Err(format!("there are {found} labels, expected 1 to {MAX_LABELS}"));
@@ -169,7 +192,7 @@ fn labels(named: BTreeMap<usize, Value>, count: Option<usize>) -> Result<Vec<Str
 }
 
 /// Labels as `transformers` names them.
-fn unnamed(count: usize) -> Vec<String> {
+pub(crate) fn unnamed(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("LABEL_{number}")).collect()
 }
 

@@ -7,6 +7,7 @@ mod hugging_face;
 use crate::{Activation, Error, ExpertGroups, Routing, Temperature};
 
 pub use encoder::EncoderConfig;
+pub(crate) use encoder::{labels_of_gguf, labels_of_hugging_face, unnamed};
 pub(crate) use gguf::GgufKeys;
 pub(crate) use hugging_face::ConfigKeys;
 

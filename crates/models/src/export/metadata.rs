@@ -4,11 +4,12 @@ use graph::ops::RopeStyle;
 use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
+use crate::checkpoint::YES_AND_NO;
 use crate::rope::ENDLESS;
 use crate::{
-    Architecture, Checkpoint, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Error,
-    ExpertConfig, GlobalHeads, LatentConfig, LoneBlock, Mixer, Multipliers, Network, Norm, Positions, Rope,
-    RopeConfig, Scaling, Scores, StreamConfig,
+    Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
+    EncoderConfig, Error, ExpertConfig, GlobalHeads, LatentConfig, LoneBlock, Mixer, Multipliers, Network,
+    Norm, Positions, Rope, RopeConfig, Scaling, Scores, StreamConfig,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -33,10 +34,18 @@ pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) ->
             {
                 metadata.insert(format!("{gguf}.{key}"), value);
             }
+            if let Some(head) = &decoder.head {
+                metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
+            }
             decoder_keys(checkpoint, config, gguf, metadata)
         }
         Network::Encoder(encoder) => encoder_keys(checkpoint, encoder, config, gguf, metadata),
     }
+}
+
+/// The names of labels; two rows that make one label are those of two tokens.
+fn labels(head: &ClassificationHead) -> Strings {
+    if head.log_odds { YES_AND_NO.iter().collect() } else { head.labels.iter().collect() }
 }
 
 /// Adds what the files of some decoders say otherwise than those of others, until they describe the same model.
@@ -403,8 +412,7 @@ fn encoder_keys(
     metadata.insert(format!("{gguf}.attention.causal"), false);
     metadata.insert("tokenizer.ggml.token_type_count", encoder.token_types.unwrap_or(1) as u32);
     if let Some(head) = &encoder.head {
-        let labels: Strings = head.labels.iter().collect();
-        metadata.insert(format!("{gguf}.classifier.output_labels"), labels);
+        metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
     }
     let read = Config::from_gguf(&metadata, config.vocab)?;
     let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");

@@ -165,12 +165,18 @@ impl Export {
 /// only if `joins_gates`.
 fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
-    let is_encoder = matches!(checkpoint.network, Network::Encoder(_));
+    let makes_no_text =
+        matches!(checkpoint.network, Network::Encoder(_)) || checkpoint.network.head().is_some();
     let mut tensors = Vec::new();
+    if let Some((stored, rows)) = checkpoint.score_rows() {
+        let tensor = checkpoint.weights().get(stored).expect("a name of the weights").clone();
+        let tensor = ExportTensor::whole_float("cls.output.weight".to_string(), tensor);
+        tensors.push(tensor.made_of(vec![stored.to_string()]).with_rows(rows.to_vec()));
+    }
     for (name, stored) in checkpoint.canonical_names() {
-        // An encoder's own vocabulary head is for other tasks.
+        // The vocabulary head of a model that makes no text is for other tasks.
         let is_of_model = layer_of(name).is_none_or(|layer| layer < checkpoint.config.layers);
-        let is_known = names_weight(name) && is_of_model && !(is_encoder && name.starts_with("output."));
+        let is_known = names_weight(name) && is_of_model && !(makes_no_text && name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
             let gates = checkpoint.gate_views(name);
             if !gates.is_empty() && !joins_gates {

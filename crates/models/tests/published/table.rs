@@ -36,7 +36,9 @@ fn published() -> BTreeMap<String, Vec<Published>> {
 /// The formats in which the tests run checkpoints of each architecture.
 fn tested_formats() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut formats: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for entry in std::fs::read_dir(root().join("crates/perihelion/tests/models/goldens")).unwrap() {
+    let folders =
+        ["goldens", "rerankers"].map(|name| root().join("crates/perihelion/tests/models").join(name));
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let folder = entry.unwrap().path();
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
         let own = formats.entry(architecture(&serde_json::from_str(&config).unwrap())).or_default();

@@ -8,7 +8,7 @@ use perihelion::driver::{DType, Tensor};
 use perihelion::engine::Model;
 use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
-use perihelion::models::{ARCHITECTURES, Channel, Checkpoint, CheckpointOptions, Mix};
+use perihelion::models::{ARCHITECTURES, Architecture, Channel, Checkpoint, CheckpointOptions, Mix};
 use perihelion::pipelines::{Batch, QuantizeOptions, Runner, Slice, quantize};
 use perihelion::weights::{FileHeader, Weights};
 use tensor::{Bytes, Shape};
@@ -452,7 +452,8 @@ fn rope_style_can_be_set_for_gguf_files_only() {
 fn every_architecture_has_a_golden() {
     let found: Vec<String> = goldens().iter().map(|golden| golden.checkpoint().config.architecture).collect();
     // Llama is proven by the real models.
-    for architecture in ARCHITECTURES.iter().filter(|architecture| architecture.gguf != "llama") {
+    let makes_text = |architecture: &&Architecture| architecture.gguf != "llama" && !architecture.classifies;
+    for architecture in ARCHITECTURES.iter().filter(makes_text) {
         assert!(found.iter().any(|name| name == architecture.hugging_face), "{}", architecture.hugging_face);
     }
     for name in ["MistralForCausalLM", "MixtralForCausalLM"] {

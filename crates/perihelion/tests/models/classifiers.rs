@@ -47,11 +47,11 @@ fn classifier(name: &str) -> Classifier {
 }
 
 const TRUNCATED: ClassificationParameters =
-    ClassificationParameters { activation: None, truncate: Some(Truncate::Right) };
+    ClassificationParameters { activation: None, truncate: Some(Truncate::Right), prompt: None };
 const RAW: ClassificationParameters =
-    ClassificationParameters { activation: Some(ScoreActivation::Identity), truncate: None };
+    ClassificationParameters { activation: Some(ScoreActivation::Identity), truncate: None, prompt: None };
 
-fn check(name: &str, found: &[Classification], expected: &[Vec<f32>]) {
+pub(crate) fn check(name: &str, found: &[Classification], expected: &[Vec<f32>]) {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().flatten().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     for (found, expected) in found.iter().zip(expected) {

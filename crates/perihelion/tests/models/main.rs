@@ -10,5 +10,6 @@ mod gptq;
 mod hostile;
 mod mixes;
 mod reference;
+mod rerankers;
 mod states;
 mod support;

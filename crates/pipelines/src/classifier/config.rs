@@ -1,15 +1,16 @@
 //! The settings of a classifier's scores, from the files of sentence-transformers and `transformers`, or GGUF metadata.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use models::ClassificationHead;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use weights::Metadata;
 
 use super::ScoreActivation;
 use crate::Error;
-use crate::sentence_transformers::{Transformer, read};
+use crate::sentence_transformers::{Prompts, Transformer, read};
 
 /// The GGUF key for an activation other than llama.cpp's. GGUF defines none, so this one is ours.
 pub(crate) const ACTIVATION_KEY: &str = "perihelion.classifier.activation";
@@ -20,6 +21,34 @@ pub(crate) struct ClassifierConfig {
     pub(crate) activation: Option<ScoreActivation>,
     /// Tokens of the longest text, those around it included.
     pub(crate) max_length: Option<usize>,
+    /// The conversation that texts become.
+    pub(crate) message: Option<MessageFormat>,
+    /// Whether the tokenizer joins pairs, and no conversation.
+    pub(crate) joins_by_tokenizer: bool,
+    /// Instructions, by name.
+    pub(crate) prompts: BTreeMap<String, String>,
+    /// The one that is used unless another is chosen.
+    pub(crate) default_prompt: Option<String>,
+}
+
+/// How texts become a conversation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct MessageFormat {
+    /// Whether contents are lists of parts.
+    pub(crate) is_structured: bool,
+    /// Variables of the chat template.
+    pub(crate) variables: Map<String, Value>,
+}
+
+impl MessageFormat {
+    /// The source of the chat template, if the files state one here, and the name of the one to use.
+    pub(crate) fn template(&self) -> (Option<String>, String) {
+        match self.variables.get("chat_template").and_then(Value::as_str) {
+            Some(source) if source.contains('{') => (Some(source.to_string()), "default".to_string()),
+            Some(name) => (None, name.to_string()),
+            None => (None, "default".to_string()),
+        }
+    }
 }
 
 /// The keys of `config.json`.
@@ -66,13 +95,24 @@ impl ClassifierConfig {
                 _ => None,
             }),
         };
+        let Prompts { prompts, default_prompt_name } = read(&beside)?.unwrap_or_default();
         let transformer: Transformer = read(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
         let tokenizer: TokenizerConfig = read(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
         // Tokenizers without a limit store a number that does not fit into u64.
         let of_tokenizer = tokenizer.model_max_length.and_then(|length| length.as_u64());
         let of_tokenizer = of_tokenizer.and_then(|length| usize::try_from(length).ok());
         let max_length = transformer.max_seq_length.or(of_tokenizer).filter(|&length| length > 0);
-        Ok(ClassifierConfig { activation, max_length })
+        let message = transformer.message();
+        Ok(ClassifierConfig {
+            activation,
+            max_length,
+            // As sentence-transformers does: models that it saved read texts alone unless they list conversations.
+            joins_by_tokenizer: message.is_none()
+                && (transformer.lists_inputs() || folder.join("modules.json").exists()),
+            message,
+            prompts: prompts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect(),
+            default_prompt: default_prompt_name,
+        })
     }
 
     /// Reads GGUF metadata.
@@ -88,7 +128,7 @@ impl ClassifierConfig {
                 )
             })
         });
-        Ok(ClassifierConfig { activation: activation.transpose()?, max_length: None })
+        Ok(ClassifierConfig { activation: activation.transpose()?, ..ClassifierConfig::default() })
     }
 
     /// The activation, or the usual one for the number of labels.
@@ -134,6 +174,8 @@ mod tests {
             bias: true,
             norm: None,
             mean: false,
+            output_bias: true,
+            log_odds: false,
         };
         let silent = of(&[]).unwrap();
         assert_eq!(silent, ClassifierConfig::default());

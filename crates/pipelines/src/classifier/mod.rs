@@ -2,6 +2,7 @@
 
 mod activation;
 mod config;
+mod pair_template;
 mod request;
 
 use std::future::poll_fn;
@@ -12,7 +13,8 @@ use engine::InferenceSession;
 use futures_core::Stream;
 
 pub use activation::ScoreActivation;
-pub(crate) use config::{ACTIVATION_KEY, ClassifierConfig};
+pub(crate) use config::{ACTIVATION_KEY, ClassifierConfig, MessageFormat};
+pub(crate) use pair_template::{PairTemplate, RERANK_KEY};
 pub use request::{
     Classification, ClassificationParameters, ClassificationRequest, ClassificationText, Ranked, Ranking,
     RerankRequest,
@@ -51,7 +53,7 @@ impl VectorModel for ClassificationModel {
         settled: &Settled,
         limit: usize,
     ) -> Result<Tokens, Error> {
-        text.tokens(index, self, settled.truncate, limit)
+        text.tokens(index, self, settled, limit)
     }
 
     fn vectors(&self, batch: &[Job<ClassificationModel>]) -> Result<Vec<Vec<f32>>, Error> {
@@ -94,14 +96,13 @@ impl Classifier {
     /// `max_length` tokens if that is set, even if the model's files say fewer.
     ///
     /// # Errors
-    /// If the model does not fit into memory, or no thread can be started.
+    /// If the parameters do not fit the model, it does not fit into memory, or no thread can be started.
     pub fn with_plan(
         model: Arc<ClassificationModel>,
         plan: &Plan,
         parameters: &ClassificationParameters,
     ) -> Result<Classifier, Error> {
-        let of_files = Settled { activation: model.activation(), ..Settled::default() };
-        let (usual, max_length) = (of_files.with(parameters), model.max_length());
+        let (usual, max_length) = (Settled::of_files(&model, parameters)?, model.max_length());
         Ok(Classifier { vectors: VectorWorker::spawn(model, plan, usual, max_length)? })
     }
 
@@ -128,10 +129,10 @@ impl Classifier {
     /// The scores of texts and pairs, in their order. Waits while the queue of texts is full.
     ///
     /// # Errors
-    /// If one of them has no scores: it is too long, has no tokens, or is a pair and the tokenizer has no template that
-    /// joins two texts.
+    /// If the parameters do not fit the model, or one of the texts has no scores: it is too long, has no tokens, or is a
+    /// pair and nothing joins two texts.
     pub fn classify(&self, request: impl Into<ClassificationRequest>) -> Result<Vec<Classification>, Error> {
-        let mut stream = self.stream(request.into());
+        let mut stream = self.stream(request.into())?;
         stream.prepare();
         stream.collect()
     }
@@ -144,7 +145,7 @@ impl Classifier {
         &self,
         request: impl Into<ClassificationRequest>,
     ) -> Result<Vec<Classification>, Error> {
-        let mut stream = AsyncVectorStream::new(self.stream(request.into()));
+        let mut stream = AsyncVectorStream::new(self.stream(request.into())?);
         let mut scores = Vec::with_capacity(stream.size_hint().0);
         while let Some(next) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
             scores.push(next?);
@@ -203,8 +204,8 @@ impl Classifier {
         self.vectors.worker.shutdown();
     }
 
-    fn stream(&self, request: ClassificationRequest) -> VectorStream<ClassificationModel> {
-        let settled = self.vectors.shared.usual.with(&request.parameters);
-        self.vectors.stream(request.texts, settled)
+    fn stream(&self, request: ClassificationRequest) -> Result<VectorStream<ClassificationModel>, Error> {
+        let settled = self.vectors.shared.usual.with(self.model(), &request.parameters)?;
+        Ok(self.vectors.stream(request.texts, settled))
     }
 }

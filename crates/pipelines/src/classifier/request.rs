@@ -3,7 +3,8 @@
 use super::ScoreActivation;
 use crate::Error;
 use crate::classification_model::ClassificationModel;
-use crate::embedder::Truncate;
+use crate::embedder::{EmbeddingPrompt, Truncate, chosen_prompt, invalid_prompt};
+use crate::error::InvalidField;
 use crate::tokenizer::{AddSpecial, PairTokens, ParseSpecial};
 use crate::vectors::Tokens;
 
@@ -16,7 +17,7 @@ pub struct ClassificationRequest {
     pub parameters: ClassificationParameters,
 }
 
-/// A text or pair to score. Names of special tokens in it are text.
+/// A text or pair to score. Names of special tokens in it are text, unless a chat template joins the pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassificationText {
     /// A text.
@@ -27,13 +28,16 @@ pub enum ClassificationText {
 
 /// How texts are scored. What a request leaves open is as the classifier was started, and what that leaves open is as
 /// the model's files say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassificationParameters {
     /// How logits become scores.
     pub activation: Option<ScoreActivation>,
     /// Whether texts that are too long are cut; otherwise they are refused. Of a pair, the longer text is
     /// cut first.
     pub truncate: Option<Truncate>,
+    /// The instruction for the model: a message of its own if a chat template joins pairs, else text in front of the
+    /// first text.
+    pub prompt: Option<EmbeddingPrompt>,
 }
 
 /// A query, and documents to rank.
@@ -86,19 +90,61 @@ pub struct Ranked {
 }
 
 /// How the texts of one request are scored: every choice made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(super) activation: ScoreActivation,
     pub(super) truncate: Truncate,
+    pub(super) prompt: Option<String>,
 }
 
 impl Settled {
-    /// These parameters, with `self` for those that are open.
-    pub(super) fn with(self, parameters: &ClassificationParameters) -> Settled {
-        Settled {
+    /// The parameters, or else as the model's files say.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model.
+    pub(super) fn of_files(
+        model: &ClassificationModel,
+        parameters: &ClassificationParameters,
+    ) -> Result<Settled, Error> {
+        let wanted = parameters.prompt.as_ref();
+        let prompt = chosen_prompt(model.prompts(), model.default_prompt(), wanted);
+        let usual = Settled { activation: model.activation(), ..Settled::default() };
+        usual.settle(model, parameters, prompt)
+    }
+
+    /// The parameters, or else as here.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model.
+    pub(super) fn with(
+        &self,
+        model: &ClassificationModel,
+        parameters: &ClassificationParameters,
+    ) -> Result<Settled, Error> {
+        let prompt = match &parameters.prompt {
+            Some(given) => chosen_prompt(model.prompts(), None, Some(given)),
+            None => Ok(self.prompt.clone()),
+        };
+        self.settle(model, parameters, prompt)
+    }
+
+    fn settle(
+        &self,
+        model: &ClassificationModel,
+        parameters: &ClassificationParameters,
+        prompt: Result<Option<String>, InvalidField>,
+    ) -> Result<Settled, Error> {
+        let prompt = prompt.and_then(|prompt| match prompt {
+            Some(text) if model.pair_template().is_some_and(|template| !template.takes_prompt) => {
+                Err(invalid_prompt(&text, "the model's template for pairs takes none".to_string()))
+            }
+            other => Ok(other),
+        });
+        Ok(Settled {
             activation: parameters.activation.unwrap_or(self.activation),
             truncate: parameters.truncate.unwrap_or(self.truncate),
-        }
+            prompt: prompt.map_err(|problem| Error::Embedder(vec![problem]))?,
+        })
     }
 }
 
@@ -171,13 +217,22 @@ impl ClassificationText {
         &self,
         index: usize,
         model: &ClassificationModel,
-        truncate: Truncate,
+        settled: &Settled,
         limit: usize,
     ) -> Result<Tokens, Error> {
-        let tokens = match self {
-            ClassificationText::Text(text) => text_tokens(text, index, model, truncate, limit),
-            ClassificationText::Pair(first, second) => {
-                pair_tokens([first, second], index, model, truncate, limit)
+        let prompt = settled.prompt.as_deref();
+        let with_prompt = |text: &str| format!("{}{text}", prompt.unwrap_or_default());
+        let tokens = match (self, model.pair_template()) {
+            (ClassificationText::Text(text), _) => {
+                text_tokens(&with_prompt(text), index, model, settled.truncate, limit)
+            }
+            (ClassificationText::Pair(first, second), None) => {
+                pair_tokens([&with_prompt(first), second], index, model, settled.truncate, limit)
+            }
+            (ClassificationText::Pair(first, second), Some(template)) => {
+                let ids = template.tokens(model.tokenizer(), prompt, [first, second])?;
+                let cut = || Ok(template.truncated(&ids, limit));
+                fitting(&ids, cut, index, settled.truncate, limit)
             }
         }?;
         tokens.check(index, model.checkpoint().network.vocab())?;
@@ -197,15 +252,23 @@ fn text_tokens(
     limit: usize,
 ) -> Result<Tokens, Error> {
     let whole = encode(model, text, AddSpecial::Yes)?;
-    let tokens = if whole.len() > limit && truncate == Truncate::Right {
-        Tokens::truncated(&whole, &encode(model, text, AddSpecial::No)?, limit)
-    } else {
-        Tokens { ids: whole, ..Tokens::default() }
-    };
-    if tokens.ids.len() > limit {
-        return Err(Error::TextTooLong { index, tokens: tokens.ids.len(), limit });
+    let cut = || Ok(Tokens::truncated(&whole, &encode(model, text, AddSpecial::No)?, limit).ids);
+    fitting(&whole, cut, index, truncate, limit)
+}
+
+/// The tokens, cut if they are too many and may be.
+fn fitting(
+    whole: &[u32],
+    cut: impl FnOnce() -> Result<Vec<u32>, Error>,
+    index: usize,
+    truncate: Truncate,
+    limit: usize,
+) -> Result<Tokens, Error> {
+    let ids = if whole.len() > limit && truncate == Truncate::Right { cut()? } else { whole.to_vec() };
+    if ids.len() > limit {
+        return Err(Error::TextTooLong { index, tokens: ids.len(), limit });
     }
-    Ok(tokens)
+    Ok(Tokens { truncated: whole.len() - ids.len(), ids, types: Vec::new() })
 }
 
 fn pair_tokens(

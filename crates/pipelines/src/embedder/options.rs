@@ -1,5 +1,7 @@
 //! How texts become vectors: what requests ask for, and what the model's files say.
 
+use std::collections::BTreeMap;
+
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
 use crate::error::InvalidField;
@@ -120,28 +122,41 @@ fn within(field: &'static str, value: usize, limit: usize) -> Option<InvalidFiel
 
 /// The text of the prompt.
 fn prompt(files: &EmbeddingConfig, wanted: Option<&EmbeddingPrompt>) -> Result<String, InvalidField> {
-    let problem = |value: &str, fix: String| InvalidField { field: "prompt", value: value.to_string(), fix };
-    let text = match (wanted, &files.default_prompt) {
-        (Some(EmbeddingPrompt::Text(text)), _) => text.clone(),
-        (Some(EmbeddingPrompt::Named(name)), _) | (None, Some(name)) => {
-            files.prompts.get(name).cloned().ok_or_else(|| {
-                let names: Vec<&str> = files.prompts.keys().map(String::as_str).collect();
-                let fix = if names.is_empty() {
-                    "the model's files name no prompts; give its text".to_string()
-                } else {
-                    format!("the model's files name {}", names.join(", "))
-                };
-                problem(name, fix)
-            })?
-        }
-        (None, None) => String::new(),
-    };
+    let text = chosen_prompt(&files.prompts, files.default_prompt.as_deref(), wanted)?.unwrap_or_default();
     if files.excludes_prompt && !text.is_empty() {
         let fix =
             "the model leaves the tokens of prompts out of its pooling, which is not supported: give none";
-        return Err(problem(&format!("{text:?}"), fix.to_string()));
+        return Err(invalid_prompt(&format!("{text:?}"), fix.to_string()));
     }
     Ok(text)
+}
+
+/// The text of the prompt that is wanted, or else of the one that is used by default; `None` if there is none.
+pub(crate) fn chosen_prompt(
+    prompts: &BTreeMap<String, String>,
+    default: Option<&str>,
+    wanted: Option<&EmbeddingPrompt>,
+) -> Result<Option<String>, InvalidField> {
+    let name = match (wanted, default) {
+        (Some(EmbeddingPrompt::Text(text)), _) => return Ok(Some(text.clone())),
+        (Some(EmbeddingPrompt::Named(name)), _) => name,
+        (None, Some(name)) => name,
+        (None, None) => return Ok(None),
+    };
+    let text = prompts.get(name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
+        let fix = if names.is_empty() {
+            "the model's files name no prompts; give its text".to_string()
+        } else {
+            format!("the model's files name {}", names.join(", "))
+        };
+        invalid_prompt(name, fix)
+    });
+    text.map(Some)
+}
+
+pub(crate) fn invalid_prompt(value: &str, fix: String) -> InvalidField {
+    InvalidField { field: "prompt", value: value.to_string(), fix }
 }
 
 #[cfg(test)]

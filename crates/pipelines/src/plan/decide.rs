@@ -19,6 +19,7 @@ use crate::config::{
 };
 use crate::error::InvalidField;
 use crate::memory::{self, MemoryRequest};
+use crate::sentence_transformers::score_tokens;
 use crate::{Error, SamplingOptions};
 
 /// The machine that a model is to run on.
@@ -192,6 +193,11 @@ impl PipelineConfig {
             max_length: self.max_length.given(),
             architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
             dtype: self.weights_dtype.map(FloatType::dtype),
+            // GGUF files have rows for scores instead.
+            score_tokens: match weights.format() {
+                Format::Gguf => None,
+                _ => score_tokens(folder)?,
+            },
         };
         let config_json = folder.join("config.json");
         let checkpoint = Checkpoint::from_weights(weights, &config_json, options);

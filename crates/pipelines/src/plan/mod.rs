@@ -167,9 +167,14 @@ impl Plan {
         self.model.network.head().is_some()
     }
 
-    /// Whether the model makes embeddings or scores only, and no text.
+    /// Whether the model is an encoder, which makes embeddings or scores only.
     pub fn is_encoder(&self) -> bool {
         matches!(self.model.network, Network::Encoder(_))
+    }
+
+    /// Whether the model makes text.
+    pub fn makes_text(&self) -> bool {
+        !self.is_encoder() && !self.is_classifier()
     }
 
     /// The model's weights, or their headers if they are not fetched yet; `None` of PyTorch files before

@@ -12,9 +12,10 @@ use std::path::Path;
 use engine::AtomicFile;
 use models::{Checkpoint, Network, QuantizeOptions, Quantizer};
 use tensor::DType;
+use text::ChatTemplate;
 use weights::{Format, GgufWriter, Metadata};
 
-use crate::classifier::{ACTIVATION_KEY, ClassifierConfig};
+use crate::classifier::{ACTIVATION_KEY, ClassifierConfig, PairTemplate, RERANK_KEY};
 use crate::sentence_transformers::{EmbeddingConfig, RANK};
 use crate::{Error, MemoryBytes, Pooling, ScoreActivation, Tokenizer};
 
@@ -144,8 +145,12 @@ pub(crate) fn other_metadata(
         return Ok(Metadata::new());
     }
     let mut metadata = Tokenizer::gguf_metadata(folder, checkpoint.network.vocab())?;
-    if checkpoint.network.head().is_some() && !joins_alike(folder, &metadata)? {
-        return refuse("GGUF files cannot say how this tokenizer joins two texts".to_string());
+    if checkpoint.network.head().is_some() {
+        match pair_template(checkpoint, folder)? {
+            Some(template) => drop(metadata.insert(RERANK_KEY, template)),
+            None if joins_alike(folder, &metadata)? => {}
+            None => return refuse("GGUF files cannot say how this tokenizer joins two texts".to_string()),
+        }
     }
     if let Some(activation) = unusual_activation(checkpoint, folder)? {
         metadata.insert(ACTIVATION_KEY, activation.name());
@@ -154,6 +159,15 @@ pub(crate) fn other_metadata(
         metadata.insert(format!("{}.pooling_type", quantizer.architecture()), pooling);
     }
     Ok(metadata)
+}
+
+/// The chat template that joins the pairs of a folder's model, with the instruction that it has by default.
+fn pair_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<String>, Error> {
+    let (files, tokenizer) = (ClassifierConfig::of_folder(folder)?, Tokenizer::from_directory(folder)?);
+    let own_template = || Ok(ChatTemplate::from_directory(folder)?);
+    let template = PairTemplate::of(checkpoint, &tokenizer, &files, own_template)?;
+    let prompt = files.default_prompt.as_ref().and_then(|name| files.prompts.get(name));
+    template.map(|template| template.with_places(&tokenizer, prompt.map(String::as_str))).transpose()
 }
 
 /// Whether the tokenizers of a folder and of GGUF metadata make the same of two texts, or both nothing.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{PipelineConfig, machine};
-use perihelion::pipelines::{ClassificationParameters, Classifier, Error, RerankRequest, Truncate};
+use perihelion::pipelines::{
+    ClassificationParameters, Classifier, EmbeddingPrompt, Error, RerankRequest, Truncate,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -43,19 +45,25 @@ impl Reranker {
         Ok(fields(self.0.get()?.model().plan().config()))
     }
 
-    /// The indices and scores of the documents, best first.
-    #[pyo3(signature = (query, documents, top_n, truncate))]
+    /// The indices and scores of the documents, best first. `prompt` is the name of a prompt of the model's files, if
+    /// there is such a prompt, or else a text.
+    #[pyo3(signature = (query, documents, top_n, prompt, truncate))]
     fn rank(
         &self,
         py: Python<'_>,
         query: String,
         documents: Vec<String>,
         top_n: Option<usize>,
+        prompt: Option<String>,
         truncate: bool,
     ) -> PyResult<Answers> {
         let classifier = self.0.get()?;
         let truncate = truncate.then_some(Truncate::Right);
-        let parameters = ClassificationParameters { truncate, ..ClassificationParameters::default() };
+        let prompt = prompt.map(|prompt| match classifier.model().prompts().contains_key(&prompt) {
+            true => EmbeddingPrompt::Named(prompt),
+            false => EmbeddingPrompt::Text(prompt),
+        });
+        let parameters = ClassificationParameters { truncate, prompt, ..ClassificationParameters::default() };
         let request = RerankRequest { query, documents, top_n, parameters };
         detached(py, || Answers::of_documents(classifier, request))
     }

@@ -4,7 +4,7 @@ pub(crate) mod classify;
 pub(crate) mod rerank;
 pub(crate) mod score;
 
-use pipelines::{ClassificationParameters, ScoreActivation, Truncate};
+use pipelines::{ClassificationParameters, EmbeddingPrompt, ScoreActivation, Truncate};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -23,6 +23,8 @@ pub(crate) struct ScoringFields {
     truncate_prompt_tokens: Option<i64>,
     /// Whether scores are made of logits as the model's files say; if not, they are the logits.
     use_activation: Option<bool>,
+    /// What the model is to judge by, for models that take instructions; that of the model's files, unless given.
+    instruction: Option<String>,
 }
 
 /// One text, or several.
@@ -53,6 +55,7 @@ impl ScoringFields {
         Ok(ClassificationParameters {
             activation: (self.use_activation == Some(false)).then_some(ScoreActivation::Identity),
             truncate: self.truncate_prompt_tokens.map(|_| Truncate::Right),
+            prompt: self.instruction.clone().map(EmbeddingPrompt::Text),
         })
     }
 }

@@ -72,6 +72,31 @@ fn pairs_are_scored_in_their_order() {
     );
 }
 
+/// A decoder that scores by tokens, with the instruction of its files or of the request.
+#[test]
+fn decoders_rank_as_they_are_instructed() {
+    let folder = testdata::asset("perihelion/tests/models/rerankers/qwen3_reranker");
+    let model = ModelConfig::new(PipelineConfig::new(folder.display().to_string()));
+    let server = TestServer::new(ServerConfig::default(), vec![model]);
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("texts.json")).unwrap()).unwrap();
+    let documents: Vec<&Value> = golden["pairs"].as_array().unwrap()[..4].iter().map(|pair| &pair[1]).collect();
+    for (instruction, key) in [(Value::Null, "scores"), (json!("Judge well"), "instructed")] {
+        let mut body = json!({"text_1": QUERY, "text_2": documents});
+        if !instruction.is_null() {
+            body["instruction"] = instruction;
+        }
+        let scored = server.post("/v1/score", &body).ok();
+        for (found, expected) in scores(&scored["data"], "score").iter().zip(golden[key].as_array().unwrap()) {
+            assert!((found - expected[0].as_f64().unwrap()).abs() < 1e-3, "{scored}");
+        }
+    }
+    let ranked = server.post("/rerank", &json!({"query": QUERY, "documents": documents})).ok();
+    assert_eq!(ranked["results"][0]["index"], 0);
+    let refused = server.post("/v1/completions", &json!({"prompt": "x"}));
+    assert!(refused.text.contains("the model only scores texts"), "{}", refused.text);
+}
+
 #[test]
 fn texts_get_the_label_of_the_highest_score() {
     let server = server("bert_classifier");

@@ -15,22 +15,35 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("zephyr", include_str!("built_in/zephyr.jinja")),
 ];
 
+/// Templates that join two texts.
+const FOR_PAIRS: [(&str, &str); 1] = [("qwen3_reranker", include_str!("built_in/qwen3_reranker.jinja"))];
+
 impl ChatTemplate {
+    /// A built-in template that joins a message of the role `query` and one of the role `document`, after an instruction
+    /// of the role `system`, for a model that scores such pairs; `None` if there is none of this name.
+    pub fn for_pairs(name: &str) -> Option<ChatTemplate> {
+        built_in(&FOR_PAIRS, name)
+    }
+
     /// A built-in template, such as `chatml`; `None` if there is none of this name.
     ///
     /// They take texts alone, and know neither tools nor documents. A model understands the one that it was trained
     /// with; `plain` is for models that continue texts: messages and
     /// answers are one text, and every message after an answer starts a new paragraph.
     pub fn named(name: &str) -> Option<ChatTemplate> {
-        let (name, source) = BUILT_IN.iter().find(|(own, _)| *own == name)?;
-        let template = ChatTemplate::labeled([(DEFAULT, (*name).to_owned(), *source)], Limits::default());
-        Some(template.expect("built-in templates are valid"))
+        built_in(&BUILT_IN, name)
     }
 
     /// The names that [`ChatTemplate::named`] takes, sorted.
     pub fn built_in_names() -> impl ExactSizeIterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
+}
+
+fn built_in(templates: &[(&str, &str)], name: &str) -> Option<ChatTemplate> {
+    let (name, source) = templates.iter().find(|(own, _)| *own == name)?;
+    let template = ChatTemplate::labeled([(DEFAULT, (*name).to_owned(), *source)], Limits::default());
+    Some(template.expect("built-in templates are valid"))
 }
 
 #[cfg(test)]
@@ -89,5 +102,25 @@ mod tests {
         names.sort_unstable();
         assert!(ChatTemplate::built_in_names().eq(names));
         assert!(ChatTemplate::named("no-such").is_none() && ChatTemplate::named("").is_none());
+    }
+
+    /// The prompt of the model card of Qwen3-Reranker.
+    #[test]
+    fn pairs_become_the_prompt_of_qwen3_reranker() {
+        let template = ChatTemplate::for_pairs("qwen3_reranker").unwrap();
+        let message = |role: &str, content: &str| json!({"role": role, "content": content});
+        let pair = [message("query", "why?"), message("document", "so")];
+        let check = |messages: &[serde_json::Value], instruction: &str| {
+            let expected = format!(
+                "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
+                 Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
+                 <Instruct>: {instruction}\n<Query>: why?\n<Document>: so<|im_end|>\n<|im_start|>assistant\n<think>\n\n\
+                 </think>\n\n"
+            );
+            assert_eq!(template.render(&ChatContext::new(messages)).unwrap(), expected);
+        };
+        check(&pair, "Given a web search query, retrieve relevant passages that answer the query");
+        check(&[&[message("system", "Find it")], &pair[..]].concat(), "Find it");
+        assert!(ChatTemplate::for_pairs("chatml").is_none());
     }
 }

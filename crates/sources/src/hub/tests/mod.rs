@@ -376,12 +376,14 @@ fn a_model_is_its_weights_and_what_stands_beside() {
         ("pytorch_model.bin.index.json", other()),
         ("onnx/config.json", other()),
         ("1_Pooling/config.json", other()),
+        ("additional_chat_templates/pairs.jinja", other()),
         ("tiny-Q4_K_M.gguf", other()),
         ("tiny-Q4_K_S.gguf", other()),
         ("tiny-Q8_0.gguf", other()),
     ]);
     let model = [
         "1_Pooling/config.json",
+        "additional_chat_templates/pairs.jinja",
         "config.json",
         "model.safetensors.index.json",
         "tokenizer.json",
