@@ -249,15 +249,9 @@ impl From<&pipelines::Error> for ApiError {
                 ApiError { retry_after, ..ApiError::new(status, "rate_limit_exceeded", message) }
             }
             E::QueueTimeout { .. } | E::Timeout { .. } | E::Stopped { .. } | E::OutOfMemory(_) => {
-                let retry_after = Some(Duration::from_secs(5));
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
+                unavailable(message)
             }
-            error if error.is_file_changed() => {
-                let retry_after = Some(Duration::from_secs(1));
-                let status = StatusCode::SERVICE_UNAVAILABLE;
-                ApiError { retry_after, ..ApiError::new(status, "unavailable", message) }
-            }
+            E::Engine(error) if error.is_out_of_memory() || error.is_file_changed() => unavailable(message),
             E::Source(error) => of_source(error),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
@@ -287,6 +281,12 @@ fn of_source(error: &sources::Error) -> ApiError {
         }
         _ => ApiError::invalid("model", message),
     }
+}
+
+/// The error of a request that may go well later.
+fn unavailable(message: String) -> ApiError {
+    let retry_after = Some(Duration::from_secs(5));
+    ApiError { retry_after, ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
 }
 
 /// Clients find such errors by their code or by the words "maximum context length".
@@ -323,6 +323,10 @@ mod tests {
         let wrong = ApiError::from(request.validate(10).unwrap_err());
         assert_eq!(wrong.param.as_deref(), Some("min_tokens"));
         assert_eq!(wrong.message, "min_tokens is 5: give at most max_tokens, which is 4");
+        let what = "the values of a step".to_string();
+        let memory = pipelines::Error::Engine(engine::Error::OutOfMemory { what, bytes: 1 << 40 });
+        let memory = ApiError::from(memory);
+        assert_eq!((memory.status, memory.code), (StatusCode::SERVICE_UNAVAILABLE, "unavailable"));
         let busy = ApiError::from(pipelines::Error::Busy {
             name: "text generator",
             waiting: 3,
