@@ -74,6 +74,6 @@ impl fmt::Display for Summary {
 /// The median and the 99th percentile, in milliseconds.
 fn percentiles(mut times: Vec<Duration>) -> [f64; 2] {
     times.sort_unstable();
-    let at = |percent: usize| times.get(times.len().saturating_sub(1) * percent / 100);
+    let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).saturating_sub(1));
     [50, 99].map(|percent| at(percent).map_or(0.0, |time| time.as_secs_f64() * 1e3))
 }
