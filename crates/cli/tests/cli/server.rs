@@ -388,6 +388,29 @@ fn threads_follow_affinity_and_quota_and_change_no_answer() {
     }
 }
 
+/// Fault F17: a model that leaves gives its memory back to the system, and not to the allocator alone.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_of_a_model_that_leaves_goes_back_to_the_system() {
+    let served = serve(&["--lazy", "--log-format", "off"], &[]);
+    let memory = || {
+        let facts = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", served.child.id())).unwrap();
+        let line = facts.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+        line.trim().split(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    let base = memory();
+    let [mut used, mut left] = [0, 0];
+    for _ in 0..3 {
+        let body = json!({"prompt": "Once", "max_tokens": 50, "ignore_eos": true, "n": 8}).to_string();
+        assert!(served.reply("POST", "/v1/completions", "", &body).starts_with("HTTP/1.1 200"));
+        used = memory();
+        served.reply("POST", "/admin/unload", "", r#"{"model": "storyteller"}"#);
+        while !served.reply("GET", "/v1/models/storyteller", "", "").contains(r#""state":"absent""#) {}
+        left = memory();
+    }
+    assert!(left < base.midpoint(used), "{left} KiB are left of {used}, {base} before");
+}
+
 /// A stream of some tokens, which all servers answer alike.
 fn story() -> String {
     json!({"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": true, "seed": 5, "stream": true})
