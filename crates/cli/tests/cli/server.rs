@@ -112,6 +112,7 @@ fn streamed_text(reply: &str) -> String {
 #[test]
 fn the_first_line_is_for_people_or_for_programs() {
     let mut served = serve(&[], &[]);
+    assert_eq!(served.threads, 2);
     served.signal("-TERM");
     assert_eq!(served.end(), (Some(0), String::new()));
     assert_eq!(rest(&mut served.stdout), "");
