@@ -47,7 +47,7 @@ LONG: set[str] = {
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
     "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
-    "deepseek_v3", "glm_moe_dsa",
+    "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25",
 }
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
