@@ -688,6 +688,23 @@ QUANTIZED = {
     }, ("fp8", {"block": (48, 64)}), {"quant_method": "fp8", "weight_block_size": [48, 64]}, r"lm_head|mlp\.gate"),
     # A scale for each row, in bf16; several projections in one.
     "fp8_rows": ("Phi3", {}, ("fp8", {"block": (1, None)}), compressed("float-quantized", num_bits=8, type="float"), "lm_head"),
+    # What makes keys and values of latents; scales are powers of two, as those of DeepSeek V3.1 are.
+    "fp8_latents": ("DeepseekV3", {
+        "num_key_value_heads": 4, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+        "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+        "moe_intermediate_size": 64, "first_k_dense_replace": 1, "num_mtp_layers": 0,
+    }, ("fp8", {"block": (24, 64), "powers": True}), {"quant_method": "fp8", "weight_block_size": [24, 64]}, r"lm_head|mlp\.gate$"),
+    # Queries, keys, values and gates of delta nets in one matrix.
+    "fp8_delta_nets": ("Qwen3Next", {
+        "layer_types": [LINEAR, "full_attention"], "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
+        "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_num_value_heads": 4, "linear_value_head_dim": 16,
+        "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
+    }, ("fp8", {"block": (16, 64)}), {"quant_method": "fp8", "weight_block_size": [16, 64]},
+        r"lm_head|mlp\.gate$|in_proj_ba|shared_expert_gate"),
+    # As OpenAI publishes it.
+    "mxfp4": ("GptOss", {
+        "head_dim": 16, "intermediate_size": 32, "sliding_window": 19, "num_local_experts": 4, "num_experts_per_tok": 2,
+    }, ("mxfp4", {}), {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "self_attn|router|lm_head"),
     "awq": ("Mistral", {}, ("awq", {"size": 32}), {
         "quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
     }, "lm_head"),
@@ -1048,14 +1065,14 @@ def float8(values: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
     return codes, codes.float().numpy()
 
 
-def fp8(weight: np.ndarray, block: tuple) -> tuple[dict, np.ndarray]:
-    """Scales of blocks of rows and columns; of bf16 and of all columns, if these are `None`."""
+def fp8(weight: np.ndarray, block: tuple, powers: bool = False) -> tuple[dict, np.ndarray]:
+    """Scales of blocks of rows and columns; of bf16 and of all columns, if these are `None`; or powers of two."""
     rows, columns = weight.shape
     high, wide = block[0], block[1] or columns
     scales = np.zeros((-(-rows // high), -(-columns // wide)), np.float32)
     for row, column in np.ndindex(*scales.shape):
         scales[row, column] = np.abs(weight[row * high :, column * wide :][:high, :wide]).max() / 448
-    scales = torch.from_numpy(scales)
+    scales = torch.from_numpy(2 ** np.ceil(np.log2(scales)) if powers else scales)
     scales = scales if block[1] else scales.bfloat16()
     each = scales.float().numpy().repeat(high, 0)[:rows].repeat(wide, 1)[:, :columns]
     codes, exact = float8(weight / each)
@@ -1124,6 +1141,23 @@ def nvfp4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
     return tensors, (levels[codes] * each).reshape(weight.shape)
 
 
+def mxfp4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
+    """Of experts [experts, columns, rows], which are published with their axes the other way round."""
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    levels = np.concatenate([levels, -levels])
+    experts, columns, rows = weight.shape
+    groups = weight.transpose(0, 2, 1).reshape(experts, rows, columns // 32, 32)
+    exponents = np.ceil(np.log2(np.abs(groups).max(-1) / 6)).astype(np.int32)
+    scales = (2.0**exponents).astype(np.float32)[..., None]
+    codes = np.abs(groups[..., None] - levels * scales[..., None]).argmin(-1)
+    pairs = codes.reshape(experts, rows, columns // 32, 16, 2)
+    tensors = {
+        "_blocks": torch.from_numpy((pairs[..., 0] | pairs[..., 1] << 4).astype(np.uint8)),
+        "_scales": torch.from_numpy((exponents + 127).astype(np.uint8)),
+    }
+    return tensors, (levels[codes] * scales).reshape(experts, rows, columns).transpose(0, 2, 1)
+
+
 def nf4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
     """With scales that are quantized too, to quarters of circles rather than the map of bitsandbytes, which files store."""
     blocks = weight.reshape(-1, 64)
@@ -1178,19 +1212,22 @@ def write_quantized(
     random = torch.Generator().manual_seed(20240607)
     with torch.no_grad():
         randomize(model, random)
-        for parameter in model.parameters():
+        corrections = [buffer for name, buffer in model.named_buffers() if name.endswith("correction_bias")]
+        for parameter in [*model.parameters(), *corrections]:
             parameter.copy_(parameter.half().float())
         model.save_pretrained(folder)
         weights = load_file(folder / "model.safetensors")
         stored = {}
-        for stem, weight in sorted((name.removesuffix(".weight"), weight) for name, weight in weights.items()):
+        for name, weight in sorted(weights.items(), key=lambda item: item[0].removesuffix(".weight")):
+            stem = name.removesuffix(".weight")
             linear = ("_proj" in stem or "lm_head" in stem or "mlp.gate" in stem) and not stem.endswith("bias")
             if not linear or re.search(left, stem):
-                stored[stem if stem.endswith("bias") else f"{stem}.weight"] = weight.half()
+                stored[name] = weight.half()
                 continue
             tensors, exact = quantize(stem, weight.numpy(), random)
-            stored |= {f"{stem}.{leaf}": tensor.contiguous() for leaf, tensor in tensors.items()}
-            weights[f"{stem}.weight"] = torch.from_numpy(np.ascontiguousarray(exact, dtype=np.float32))
+            dot = lambda leaf: leaf if leaf.startswith("_") else f".{leaf}"
+            stored |= {f"{stem}{dot(leaf)}": tensor.contiguous() for leaf, tensor in tensors.items()}
+            weights[name] = torch.from_numpy(np.ascontiguousarray(exact, dtype=np.float32))
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
         model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         tokens = torch.randint(0, config.vocab_size, (LENGTH,), generator=random)

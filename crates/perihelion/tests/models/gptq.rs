@@ -19,13 +19,16 @@ const EXACT: f32 = 1e-4;
 const ROUNDED: f32 = 0.08;
 const FOLDERS: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe"];
 /// What else quantizes, and the blocks that its matrices become. Those of floats are multiplied with what is not rounded.
-const OTHERS: [(&str, DType, f32); 8] = [
+const OTHERS: [(&str, DType, f32); 11] = [
     ("awq", DType::Gptq, ROUNDED),
     ("fp8_blocks", DType::Fp8, EXACT),
+    ("fp8_delta_nets", DType::Fp8, EXACT),
+    ("fp8_latents", DType::Fp8, EXACT),
     ("fp8_rows", DType::Fp8, EXACT),
     ("gptq_8_bits", DType::Gptq8, ROUNDED),
     ("int4", DType::Gptq, ROUNDED),
     ("int8", DType::Gptq8, ROUNDED),
+    ("mxfp4", DType::Mxfp4, ROUNDED),
     ("nf4", DType::Nf4, EXACT),
     ("nvfp4", DType::Nvfp4, ROUNDED),
 ];

@@ -4,7 +4,7 @@
 //! `PERIHELION_MIXES` is the number of mixes. To run many of them with optimized code:
 //!
 //! ```text
-//! PERIHELION_MIXES=2000 cargo test --profile bench -p perihelion --test models mixes
+//! PERIHELION_MIXES=1000 cargo test --profile bench -p perihelion --test models mixes
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
