@@ -114,6 +114,7 @@ impl ScoringArguments {
                 .clone()
                 .map(EmbeddingPrompt::Text)
                 .or_else(|| named(self.prompt_name.clone())),
+            max_tokens: None,
         };
         Ok(Classifier::new(model::classification(&session, plan, &progress)?, &parameters)?)
     }

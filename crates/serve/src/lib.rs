@@ -38,6 +38,7 @@ mod server;
 mod sse;
 mod stamp;
 mod text;
+mod truncation;
 
 pub use access::Keys;
 pub use access_log::LogFormat;

@@ -155,6 +155,7 @@ impl Arguments {
             normalize: (self.normalize || self.no_normalize).then_some(!self.no_normalize),
             dimensions: self.dimensions.map(NonZeroUsize::get),
             truncate: self.truncate.then_some(Truncate::Right),
+            max_tokens: None,
             prompt: text.or_else(|| self.prompt_name.clone().map(EmbeddingPrompt::Named)),
         }
     }

@@ -47,9 +47,13 @@ fn classifier(name: &str) -> Classifier {
 }
 
 const TRUNCATED: ClassificationParameters =
-    ClassificationParameters { activation: None, truncate: Some(Truncate::Right), prompt: None };
-const RAW: ClassificationParameters =
-    ClassificationParameters { activation: Some(ScoreActivation::Identity), truncate: None, prompt: None };
+    ClassificationParameters { activation: None, truncate: Some(Truncate::Right), max_tokens: None, prompt: None };
+const RAW: ClassificationParameters = ClassificationParameters {
+    activation: Some(ScoreActivation::Identity),
+    truncate: None,
+    max_tokens: None,
+    prompt: None,
+};
 
 pub(crate) fn check(name: &str, found: &[Classification], expected: &[Vec<f32>]) {
     assert_eq!(found.len(), expected.len());

@@ -53,6 +53,7 @@ impl VectorModel for ClassificationModel {
         settled: &Settled,
         limit: usize,
     ) -> Result<Tokens, Error> {
+        let limit = settled.max_tokens.map_or(limit, |most| most.min(limit));
         text.tokens(index, self, settled, limit)
     }
 

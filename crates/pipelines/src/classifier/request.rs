@@ -35,6 +35,9 @@ pub struct ClassificationParameters {
     /// Whether texts that are too long are cut; otherwise they are refused. Of a pair, the longer text is
     /// cut first.
     pub truncate: Option<Truncate>,
+    /// The most tokens of a text or a pair, those that the model wants around it included; at most and by default as many as
+    /// the model takes.
+    pub max_tokens: Option<usize>,
     /// The instruction for the model: a message of its own if a chat template joins pairs, else text in front of the
     /// first text.
     pub prompt: Option<EmbeddingPrompt>,
@@ -94,6 +97,7 @@ pub struct Ranked {
 pub(crate) struct Settled {
     pub(super) activation: ScoreActivation,
     pub(super) truncate: Truncate,
+    pub(super) max_tokens: Option<usize>,
     pub(super) prompt: Option<String>,
 }
 
@@ -143,6 +147,7 @@ impl Settled {
         Ok(Settled {
             activation: parameters.activation.unwrap_or(self.activation),
             truncate: parameters.truncate.unwrap_or(self.truncate),
+            max_tokens: parameters.max_tokens.or(self.max_tokens),
             prompt: prompt.map_err(|problem| Error::Embedder(vec![problem]))?,
         })
     }
@@ -252,7 +257,7 @@ fn text_tokens(
     limit: usize,
 ) -> Result<Tokens, Error> {
     let whole = encode(model, text, AddSpecial::Yes)?;
-    let cut = || Ok(Tokens::truncated(&whole, &encode(model, text, AddSpecial::No)?, limit).ids);
+    let cut = || Ok(Tokens::truncated(&whole, &encode(model, text, AddSpecial::No)?, limit, truncate).ids);
     fitting(&whole, cut, index, truncate, limit)
 }
 
@@ -264,7 +269,7 @@ fn fitting(
     truncate: Truncate,
     limit: usize,
 ) -> Result<Tokens, Error> {
-    let ids = if whole.len() > limit && truncate == Truncate::Right { cut()? } else { whole.to_vec() };
+    let ids = if whole.len() > limit && truncate != Truncate::Never { cut()? } else { whole.to_vec() };
     if ids.len() > limit {
         return Err(Error::TextTooLong { index, tokens: ids.len(), limit });
     }
@@ -287,7 +292,8 @@ fn pair_tokens(
         return Err(Error::PairTooLong { index, first: lengths[0], second: lengths[1], around, limit });
     }
     let [kept_first, kept_second] = if fits { lengths } else { longest_first(lengths, room) };
-    let PairTokens { ids, types } = model.tokenizer().pair(&first[..kept_first], &second[..kept_second])?;
+    let kept = [truncate.keep(&first, kept_first), truncate.keep(&second, kept_second)];
+    let PairTokens { ids, types } = model.tokenizer().pair(kept[0], kept[1])?;
     let known = model.token_types() as u32;
     if let Some(other) = types.iter().find(|&&token_type| known > 1 && token_type >= known) {
         return Err(Error::TokenType { token_type: *other, known });

@@ -22,6 +22,9 @@ pub struct EmbeddingParameters {
     pub dimensions: Option<usize>,
     /// What happens to texts that are too long: they are refused, unless asked otherwise.
     pub truncate: Option<Truncate>,
+    /// The most tokens of a text, those that the model wants around it included; at most and by default as many as the
+    /// model takes.
+    pub max_tokens: Option<usize>,
     /// What stands before every text that is no tokens yet.
     pub prompt: Option<EmbeddingPrompt>,
 }
@@ -34,6 +37,18 @@ pub enum Truncate {
     Never,
     /// Its last tokens are left out; those that the model wants around a text stay.
     Right,
+    /// Its first tokens are left out; those that the model wants around a text stay.
+    Left,
+}
+
+impl Truncate {
+    /// So many tokens of a text.
+    pub(crate) fn keep(self, tokens: &[u32], count: usize) -> &[u32] {
+        match self {
+            Truncate::Left => &tokens[tokens.len() - count..],
+            Truncate::Never | Truncate::Right => &tokens[..count],
+        }
+    }
 }
 
 /// What stands before a text, to tell the model what it is for.
@@ -52,6 +67,7 @@ pub(crate) struct Settled {
     pub(super) normalize: bool,
     pub(super) dimensions: usize,
     pub(super) truncate: Truncate,
+    pub(super) max_tokens: Option<usize>,
     pub(super) prompt: String,
 }
 
@@ -74,6 +90,7 @@ impl Settled {
             normalize: files.normalize.unwrap_or(true),
             dimensions: model.dimensions(),
             truncate: Truncate::default(),
+            max_tokens: None,
             prompt: String::new(),
         };
         usual.settle(model, parameters, prompt(files, parameters.prompt.as_ref()))
@@ -108,6 +125,7 @@ impl Settled {
                 normalize: parameters.normalize.unwrap_or(self.normalize),
                 dimensions: parameters.dimensions.unwrap_or(self.dimensions),
                 truncate: parameters.truncate.unwrap_or(self.truncate),
+                max_tokens: parameters.max_tokens.or(self.max_tokens),
                 prompt,
             }),
             (prompt, too_many) => Err(Error::Embedder(too_many.into_iter().chain(prompt.err()).collect())),

@@ -68,13 +68,13 @@ impl EmbeddingText {
             EmbeddingText::Text(text) => encode(text, model, settled, AddSpecial::Yes)?,
             EmbeddingText::Tokens(tokens) => tokens.clone(),
         };
+        let limit = settled.max_tokens.map_or(limit, |most| most.min(limit));
         let tokens = match (settled.truncate, self) {
-            (Truncate::Right, EmbeddingText::Text(text)) if whole.len() > limit => {
-                Tokens::truncated(&whole, &encode(text, model, settled, AddSpecial::No)?, limit)
-            }
-            (Truncate::Right, EmbeddingText::Tokens(_)) => Tokens::truncated(&whole, &whole, limit),
-            (Truncate::Right, EmbeddingText::Text(_)) | (Truncate::Never, _) => {
-                Tokens { ids: whole, ..Tokens::default() }
+            (Truncate::Never, _) => Tokens { ids: whole, ..Tokens::default() },
+            _ if whole.len() <= limit => Tokens { ids: whole, ..Tokens::default() },
+            (side, EmbeddingText::Tokens(_)) => Tokens::truncated(&whole, &whole, limit, side),
+            (side, EmbeddingText::Text(text)) => {
+                Tokens::truncated(&whole, &encode(text, model, settled, AddSpecial::No)?, limit, side)
             }
         };
         if tokens.ids.len() > limit {

@@ -12,6 +12,7 @@ const MEAN: EmbeddingParameters = EmbeddingParameters {
     normalize: None,
     dimensions: None,
     truncate: None,
+    max_tokens: None,
     prompt: None,
 };
 

@@ -14,6 +14,7 @@ pub(crate) use worker::Job;
 use worker::{BatchLimits, VectorWork};
 
 use crate::Error;
+use crate::embedder::Truncate;
 use crate::plan::Plan;
 use crate::worker::{QUEUE, Worker};
 
@@ -134,15 +135,16 @@ impl Tokens {
         self.types.iter().copied().chain(std::iter::repeat_n(0, untyped))
     }
 
-    /// The first tokens of a text, and all of those around it: `whole` holds both, `text` the text's alone.
-    pub(crate) fn truncated(whole: &[u32], text: &[u32], limit: usize) -> Tokens {
+    /// The first or last tokens of a text, and all of those around it: `whole` holds both, `text` the text's alone.
+    pub(crate) fn truncated(whole: &[u32], text: &[u32], limit: usize, side: Truncate) -> Tokens {
         let around = whole.len() - text.len().min(whole.len());
         let before = (0..=around).find(|&start| whole[start..].starts_with(text));
         // Where the text cannot be told from what is around it, there is nothing to keep.
         let (before, around) = before.map_or((0, 0), |before| (before, around));
-        let kept = limit.saturating_sub(around).min(whole.len() - around);
-        let behind = &whole[whole.len() - (around - before)..];
-        let ids = [&whole[..before + kept], behind].concat();
+        let (before, rest) = whole.split_at(before);
+        let (text, behind) = rest.split_at(whole.len() - around);
+        let kept = side.keep(text, limit.saturating_sub(around).min(text.len()));
+        let ids = [before, kept, behind].concat();
         Tokens { truncated: whole.len() - ids.len(), ids, types: Vec::new() }
     }
 }
@@ -171,15 +173,17 @@ mod tests {
 
     #[test]
     fn truncation_keeps_what_is_around() {
-        let check = |whole: &[u32], text: &[u32], limit, expected: &[u32]| {
-            let tokens = Tokens::truncated(whole, text, limit);
-            assert_eq!(tokens.ids, expected);
-            assert_eq!(tokens.truncated, whole.len() - expected.len());
+        let check = |whole: &[u32], text: &[u32], limit, right: &[u32], left: &[u32]| {
+            for (side, expected) in [(Truncate::Right, right), (Truncate::Left, left)] {
+                let tokens = Tokens::truncated(whole, text, limit, side);
+                assert_eq!(tokens.ids, expected);
+                assert_eq!(tokens.truncated, whole.len() - expected.len());
+            }
         };
-        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 4, &[101, 7, 8, 102]);
-        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 2, &[101, 102]);
-        check(&[7, 8, 9, 5], &[7, 8, 9], 3, &[7, 8, 5]);
-        check(&[7, 8, 9], &[7, 8, 9], 2, &[7, 8]);
-        check(&[4, 7, 8, 9], &[7, 8, 6], 3, &[4, 7, 8]);
+        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 4, &[101, 7, 8, 102], &[101, 8, 9, 102]);
+        check(&[101, 7, 8, 9, 102], &[7, 8, 9], 2, &[101, 102], &[101, 102]);
+        check(&[7, 8, 9, 5], &[7, 8, 9], 3, &[7, 8, 5], &[8, 9, 5]);
+        check(&[7, 8, 9], &[7, 8, 9], 2, &[7, 8], &[8, 9]);
+        check(&[4, 7, 8, 9], &[7, 8, 6], 3, &[4, 7, 8], &[7, 8, 9]);
     }
 }

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pipelines::{EmbeddingParameters, EmbeddingRequest, EmbeddingText, Truncate};
+use pipelines::{EmbeddingParameters, EmbeddingRequest, EmbeddingText};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::error::ApiError;
 use crate::server::Shared;
 use crate::stamp;
+use crate::truncation::{Truncation, TruncationFields};
 
 /// The most texts of a request.
 pub(crate) const MAX_TEXTS: usize = 2048;
@@ -22,6 +23,15 @@ pub(crate) const MAX_TEXTS: usize = 2048;
 /// Texts to make vectors of.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct EmbeddingsRequest {
+    #[serde(flatten)]
+    texts: EmbeddingFields,
+    #[serde(flatten)]
+    truncation: TruncationFields,
+}
+
+/// The texts, and how their vectors are written.
+#[derive(Debug, Deserialize, ToSchema)]
+struct EmbeddingFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
     /// A text, texts, the tokens of a text, or lists of tokens.
@@ -32,9 +42,6 @@ pub(crate) struct EmbeddingsRequest {
     /// Only the first dimensions of the vectors.
     #[schema(minimum = 1)]
     dimensions: Option<usize>,
-    /// Cuts texts to this many tokens; -1 is as many as the model takes.
-    #[schema(minimum = -1)]
-    truncate_prompt_tokens: Option<i64>,
 }
 
 /// Texts, or their tokens.
@@ -60,7 +67,7 @@ enum EncodingFormat {
 
 impl RequestBody for EmbeddingsRequest {
     fn read(fields: &mut Fields) -> Result<EmbeddingsRequest, ApiError> {
-        fields.take()
+        Ok(EmbeddingsRequest { texts: fields.take()?, truncation: fields.take()? })
     }
 }
 
@@ -191,16 +198,19 @@ async fn embed(
     context: &Context,
     body: EmbeddingsRequest,
 ) -> Result<EmbeddedTexts, ApiError> {
-    let model = &shared.models.acquire(body.model.as_deref(), None).await?;
+    let EmbeddingsRequest { texts: own, truncation } = body;
+    let model = &shared.models.acquire(own.model.as_deref(), None).await?;
     let embedder = model.loaded.embedder()?;
-    let texts = body.input.into_texts();
+    let Truncation { truncate, max_tokens } = truncation.of(embedder.max_length())?;
+    let texts = own.input.into_texts();
     if texts.is_empty() || texts.len() > MAX_TEXTS {
         let message = format!("input has {} texts: give 1 to {MAX_TEXTS}", texts.len());
         return Err(ApiError::invalid("input", message));
     }
     let parameters = EmbeddingParameters {
-        dimensions: body.dimensions,
-        truncate: body.truncate_prompt_tokens.map(|_| Truncate::Right),
+        dimensions: own.dimensions,
+        truncate,
+        max_tokens,
         ..EmbeddingParameters::default()
     };
     let request = EmbeddingRequest { texts, parameters };
@@ -210,7 +220,7 @@ async fn embed(
         facts.model = Some(model.id.clone());
         facts.prompt_tokens = prompt_tokens;
     });
-    let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, body.encoding_format));
+    let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, own.encoding_format));
     Ok(EmbeddedTexts {
         model: model.id.clone(),
         vectors: vectors.collect(),

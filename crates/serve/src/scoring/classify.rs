@@ -35,7 +35,7 @@ struct ClassifyFields {
 
 impl RequestBody for ClassifyBody {
     fn read(fields: &mut Fields) -> Result<ClassifyBody, ApiError> {
-        Ok(ClassifyBody { own: fields.take()?, scoring: fields.take()? })
+        Ok(ClassifyBody { own: fields.take()?, scoring: ScoringFields::read(fields)? })
     }
 }
 
@@ -82,10 +82,10 @@ pub(crate) async fn create_v1(
     Body(body): Body<ClassifyBody>,
 ) -> Result<Json<Labels>, ApiError> {
     let ClassifyBody { own, scoring } = body;
-    let parameters = scoring.parameters()?;
-    let request = ClassificationRequest::new(own.input.into_texts("input")?).with(parameters);
+    let texts = own.input.into_texts("input")?;
     let model = &shared.models.acquire(own.model.as_deref(), None).await?;
     let classifier = model.loaded.classifier()?;
+    let request = ClassificationRequest::new(texts).with(scoring.parameters(classifier)?);
     let scored = classifier.classify_async(request).await?;
     let tokens = scored.iter().map(|text| text.tokens).sum();
     note(&context, &model.id, tokens);

@@ -4,12 +4,14 @@ pub(crate) mod classify;
 pub(crate) mod rerank;
 pub(crate) mod score;
 
-use pipelines::{ClassificationParameters, EmbeddingPrompt, ScoreActivation, Truncate};
+use pipelines::{ClassificationParameters, Classifier, EmbeddingPrompt, ScoreActivation};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::body::Fields;
 use crate::context::Context;
 use crate::error::ApiError;
+use crate::truncation::{Truncation, TruncationFields};
 
 /// The most texts of a request.
 const MAX_TEXTS: usize = 2048;
@@ -17,10 +19,16 @@ const MAX_TEXTS: usize = 2048;
 /// How texts are scored.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ScoringFields {
-    /// -1 cuts texts to as many tokens as the model takes, of a pair the longer text first. Without it, longer texts are
-    /// an error.
-    #[schema(minimum = -1, maximum = -1)]
-    truncate_prompt_tokens: Option<i64>,
+    #[serde(flatten)]
+    scores: ScoreFields,
+    /// Of a pair, the longer text is cut first.
+    #[serde(flatten)]
+    truncation: TruncationFields,
+}
+
+/// What texts are judged by, and how logits become scores.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct ScoreFields {
     /// Whether scores are made of logits as the model's files say; if not, they are the logits.
     use_activation: Option<bool>,
     /// What the model is to judge by, for models that take instructions; that of the model's files, unless given.
@@ -44,19 +52,19 @@ struct ScoringUsage {
 
 impl ScoringFields {
     /// # Errors
-    /// If texts are to be cut to another length than the model's.
-    fn parameters(&self) -> Result<ClassificationParameters, ApiError> {
-        if let Some(length) = self.truncate_prompt_tokens.filter(|&length| length != -1) {
-            let message = format!(
-                "truncate_prompt_tokens is {length}: give -1, which cuts to as many tokens as the model takes"
-            );
-            return Err(ApiError::invalid("truncate_prompt_tokens", message));
-        }
-        Ok(ClassificationParameters {
-            activation: (self.use_activation == Some(false)).then_some(ScoreActivation::Identity),
-            truncate: self.truncate_prompt_tokens.map(|_| Truncate::Right),
-            prompt: self.instruction.clone().map(EmbeddingPrompt::Text),
-        })
+    /// If a field has a type that it cannot have.
+    fn read(fields: &mut Fields) -> Result<ScoringFields, ApiError> {
+        Ok(ScoringFields { scores: fields.take()?, truncation: fields.take()? })
+    }
+
+    /// # Errors
+    /// If texts are to be cut to a length that the model does not take.
+    fn parameters(&self, classifier: &Classifier) -> Result<ClassificationParameters, ApiError> {
+        let Truncation { truncate, max_tokens } = self.truncation.of(classifier.max_length())?;
+        let is_raw = self.scores.use_activation == Some(false);
+        let activation = is_raw.then_some(ScoreActivation::Identity);
+        let prompt = self.scores.instruction.clone().map(EmbeddingPrompt::Text);
+        Ok(ClassificationParameters { activation, truncate, max_tokens, prompt })
     }
 }
 

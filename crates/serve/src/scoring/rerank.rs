@@ -50,7 +50,7 @@ enum RerankDocument {
 
 impl RequestBody for RerankBody {
     fn read(fields: &mut Fields) -> Result<RerankBody, ApiError> {
-        Ok(RerankBody { own: fields.take()?, scoring: fields.take()? })
+        Ok(RerankBody { own: fields.take()?, scoring: ScoringFields::read(fields)? })
     }
 }
 
@@ -101,7 +101,6 @@ pub(crate) async fn create_v1(
     Body(body): Body<RerankBody>,
 ) -> Result<Json<Rankings>, ApiError> {
     let RerankBody { own, scoring } = body;
-    let parameters = scoring.parameters()?;
     check_count("documents", own.documents.len())?;
     if own.top_n == Some(0) {
         return Err(ApiError::invalid("top_n", "top_n is 0: give at least 1"));
@@ -109,8 +108,10 @@ pub(crate) async fn create_v1(
     let model = &shared.models.acquire(own.model.as_deref(), None).await?;
     let documents: Vec<String> = own.documents.into_iter().map(String::from).collect();
     let texts = own.return_documents.unwrap_or(true).then(|| documents.clone());
+    let classifier = model.loaded.classifier()?;
+    let parameters = scoring.parameters(classifier)?;
     let request = RerankRequest { query: own.query, documents, top_n: own.top_n, parameters };
-    let ranking = model.loaded.classifier()?.rerank_async(request).await?;
+    let ranking = classifier.rerank_async(request).await?;
     note(&context, &model.id, ranking.tokens);
     let results = ranking.documents.into_iter().map(|ranked| RankedDocument {
         index: ranked.index,

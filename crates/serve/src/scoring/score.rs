@@ -37,7 +37,7 @@ struct ScoreFields {
 
 impl RequestBody for ScoreBody {
     fn read(fields: &mut Fields) -> Result<ScoreBody, ApiError> {
-        Ok(ScoreBody { own: fields.take()?, scoring: fields.take()? })
+        Ok(ScoreBody { own: fields.take()?, scoring: ScoringFields::read(fields)? })
     }
 }
 
@@ -89,11 +89,11 @@ pub(crate) async fn create_v1(
     Body(body): Body<ScoreBody>,
 ) -> Result<Json<Scores>, ApiError> {
     let ScoreBody { own, scoring } = body;
-    let parameters = scoring.parameters()?;
-    let request = ClassificationRequest::new(pairs(own.text_1, own.text_2)?).with(parameters);
+    let pairs = pairs(own.text_1, own.text_2)?;
     let model = &shared.models.acquire(own.model.as_deref(), None).await?;
     let classifier = model.loaded.classifier()?;
     classifier.expect_one_label()?;
+    let request = ClassificationRequest::new(pairs).with(scoring.parameters(classifier)?);
     let scored = classifier.classify_async(request).await?;
     let tokens = scored.iter().map(|pair| pair.tokens).sum();
     note(&context, &model.id, tokens);

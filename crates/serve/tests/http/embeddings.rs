@@ -57,6 +57,35 @@ fn wrong_inputs_are_refused() {
 }
 
 #[test]
+fn texts_are_cut_to_a_number_of_tokens_on_either_side() {
+    let Some(server) = encoder() else { return };
+    let embed = |body: Value| {
+        let answer = server.post(PATH, &body).ok();
+        let vector: Vec<f32> = serde_json::from_value(answer["data"][0]["embedding"].clone()).unwrap();
+        (vector, answer["usage"]["prompt_tokens"].as_u64().unwrap())
+    };
+    let whole = embed(json!({"input": "a cat and a dog"}));
+    let cut = |length: i64, side: Value| {
+        let body =
+            json!({"input": "a cat and a dog", "truncate_prompt_tokens": length, "truncation_side": side});
+        embed(body)
+    };
+    // The tokens around a text stay.
+    assert_eq!(cut(4, Value::Null), embed(json!({"input": "a cat"})));
+    assert_eq!(cut(4, json!("right")), cut(4, Value::Null));
+    assert_eq!(cut(4, json!("left")), embed(json!({"input": "a dog"})));
+    assert_eq!((cut(-1, Value::Null), cut(300, json!("left"))), (whole.clone(), whole));
+    let long = "word ".repeat(2000);
+    assert_eq!(embed(json!({"input": long, "truncate_prompt_tokens": -1})).1, 256);
+    for length in [0, -2, 257] {
+        let body = json!({"input": "a", "truncate_prompt_tokens": length});
+        let (status, _, param, message) = server.post(PATH, &body).error();
+        assert_eq!((status, param), (400, json!("truncate_prompt_tokens")));
+        assert!(message.contains("give 1 to 256"), "{message}");
+    }
+}
+
+#[test]
 fn a_text_model_makes_no_embeddings() {
     let server = TestServer::storyteller();
     let (status, _, param, message) = server.post(PATH, &json!({"input": "a cat"})).error();

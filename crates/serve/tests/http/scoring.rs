@@ -125,14 +125,19 @@ fn wrong_bodies_are_refused() {
     check("/v1/rerank", json!({"query": "a", "documents": ["b"], "top_n": 0}), json!("top_n"));
     check("/v1/score", json!({"text_1": ["a", "b"], "text_2": ["c", "d", "e"]}), json!("text_1"));
     check("/v1/classify", json!({"input": []}), json!("input"));
-    let short = json!({"input": "a", "truncate_prompt_tokens": 5});
-    check("/v1/classify", short, json!("truncate_prompt_tokens"));
+    let empty = json!({"input": "a", "truncate_prompt_tokens": 0});
+    check("/v1/classify", empty, json!("truncate_prompt_tokens"));
     let long = "cat ".repeat(60);
     let body = json!({"query": "a dog", "documents": ["b", long]});
     let message = check("/v1/rerank", body, Value::Null);
     assert!(message.contains("pair 1 (counted from 0) has 2 + 60 tokens and 4 around them"), "{message}");
     let cut = json!({"query": "a dog", "documents": ["b", long], "truncate_prompt_tokens": -1});
     assert_eq!(server.post("/v1/rerank", &cut).ok()["results"].as_array().unwrap().len(), 2);
+    let tokens = |length: i64| {
+        let body = json!({"text_1": "a dog", "text_2": long, "truncate_prompt_tokens": length});
+        server.post("/v1/score", &body).ok()["usage"]["prompt_tokens"].clone()
+    };
+    assert_eq!([tokens(9), tokens(20)], [9, 20]);
 }
 
 #[test]
