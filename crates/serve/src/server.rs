@@ -19,7 +19,7 @@ use crate::access_log::{AccessLog, LogFormat};
 use crate::error::ApiError;
 use crate::kv_events::KvEventsConfig;
 use crate::listener::{self, Address, Listener, TlsFiles};
-use crate::models::{ModelConfig, ModelSettings, Models};
+use crate::models::{ActiveModel, ModelConfig, ModelSettings, Models};
 use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::requests::Requests;
@@ -78,6 +78,8 @@ pub struct ServerConfig {
     pub drain_timeout: Duration,
     /// How models come into memory and leave it.
     pub models: ModelSettings,
+    /// The version of the program, with its commit if that is known; a part of `system_fingerprint`.
+    pub build: String,
 }
 
 impl Default for ServerConfig {
@@ -107,6 +109,7 @@ impl Default for ServerConfig {
             log: LogFormat::Off,
             drain_timeout: Duration::from_secs(30),
             models: ModelSettings::default(),
+            build: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
 }
@@ -122,7 +125,8 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
-    fingerprint: String,
+    /// The instruction sets of the devices.
+    targets: String,
     /// Whether the models that are to be in memory from the start are not all there.
     is_starting: AtomicBool,
     /// Set when the server is to end.
@@ -201,10 +205,10 @@ impl Shared {
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
-    /// Identifies the build and the instruction set. Equal requests to servers with equal fingerprints and models get
-    /// equal answers.
-    pub(crate) fn fingerprint(&self) -> &str {
-        &self.fingerprint
+    /// Identifies the build, the files and settings of a model, and the instruction set. Equal requests to servers with
+    /// equal fingerprints get equal answers.
+    pub(crate) fn fingerprint(&self, model: &ActiveModel) -> String {
+        format!("peri-{}-{}-{}", self.config.build, model.fingerprint(), self.targets)
     }
 }
 
@@ -295,7 +299,7 @@ impl Server {
         let listeners = runtime.block_on(listen(&config.addresses))?;
         let addresses: Vec<Address> =
             listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
-        let (settings, fingerprint) = (config.models.clone(), fingerprint(&session));
+        let (settings, targets) = (config.models.clone(), targets(&session));
         let models = Models::new(models, settings, session, platform, runtime.handle())?;
         if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
             models.publish_cache_events(events, address)?;
@@ -310,7 +314,7 @@ impl Server {
             requests: Requests::default(),
             metrics: Metrics::default(),
             log: AccessLog::start(config.log).map_err(Error::Start)?,
-            fingerprint,
+            targets,
             is_starting: AtomicBool::new(true),
             stop: watch::Sender::new(false),
             work: watch::Sender::new(0),
@@ -355,9 +359,9 @@ impl Server {
     }
 }
 
-fn fingerprint(session: &InferenceSession) -> String {
+fn targets(session: &InferenceSession) -> String {
     let targets = session.devices().iter().map(|device| device.target().replace(' ', "-"));
-    format!("peri-{}-{}", env!("CARGO_PKG_VERSION"), targets.collect::<Vec<_>>().join("-"))
+    targets.collect::<Vec<_>>().join("-")
 }
 
 async fn listen(addresses: &[Address]) -> Result<Vec<Listener>, Error> {

@@ -2,6 +2,7 @@
 //! a model's files and the memory of a machine.
 
 mod decide;
+mod digest;
 mod saved;
 
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ impl Models {
         };
         let how = "is no repository of a hub: give owner/name, with :LABEL for one of its encodings";
         let parsed = ModelName::of_hub(name.strip_suffix(":latest").unwrap_or(name));
-        match parsed.map_err(|error| wrong(&format!("{how} ({error})")))? {
+        match parsed.map_err(|_| wrong(how))? {
             ModelName::Repo(repo) if repo.file.is_some() => {
                 Err(wrong("is a file: give the repository it is in"))
             }

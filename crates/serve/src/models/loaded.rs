@@ -14,12 +14,19 @@ use super::{ModelKind, ModelSettings};
 use crate::error::ApiError;
 
 /// A model in memory.
-pub(crate) enum LoadedModel {
-    /// One that makes text.
+pub(crate) struct LoadedModel {
+    worker: ModelWorker,
+    /// Of its files and settings, as [`Plan::digest`] has it.
+    digest: String,
+}
+
+/// The worker of a model.
+pub(crate) enum ModelWorker {
+    /// Of one that makes text.
     Text(TextGenerator),
-    /// One that makes vectors.
+    /// Of one that makes vectors.
     Embedding(Embedder),
-    /// One that scores texts.
+    /// Of one that scores texts.
     Classifier(Classifier),
 }
 
@@ -39,29 +46,9 @@ impl LoadedModel {
         let plan = plan.fetch(&|step| progress.fetched(step))?;
         plan.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         progress.begin("compiling");
-        let packed = &mut |packed| progress.packed(packed);
-        match kind {
-            ModelKind::Embedding => {
-                let model = EmbeddingModel::from_plan(session, plan, packed)?;
-                let embedder = Embedder::new(Arc::new(model), &EmbeddingParameters::default())?;
-                Ok(LoadedModel::Embedding(embedder))
-            }
-            ModelKind::Classifier => {
-                let model = ClassificationModel::from_plan(session, plan, packed)?;
-                let classifier = Classifier::new(Arc::new(model), &ClassificationParameters::default())?;
-                Ok(LoadedModel::Classifier(classifier))
-            }
-            ModelKind::Text => {
-                let model = Arc::new(plan.compile(session)?.load_text(session, packed)?);
-                let options = TextGeneratorOptions {
-                    max_queue: Some(settings.max_queue),
-                    read_timeout: Some(settings.read_timeout),
-                    ..TextGeneratorOptions::default()
-                };
-                let plan = model.plan().clone();
-                Ok(LoadedModel::Text(TextGenerator::with_options(model, &plan, options)?))
-            }
-        }
+        let digest = plan.digest().unwrap_or_default();
+        let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
+        Ok(LoadedModel { worker, digest })
     }
 
     /// Ends its thread and frees its memory. Blocks until that is done.
@@ -74,47 +61,57 @@ impl LoadedModel {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        match model {
-            LoadedModel::Text(generator) => generator.shutdown(),
-            LoadedModel::Embedding(embedder) => embedder.shutdown(),
-            LoadedModel::Classifier(classifier) => classifier.shutdown(),
+        match model.worker {
+            ModelWorker::Text(generator) => generator.shutdown(),
+            ModelWorker::Embedding(embedder) => embedder.shutdown(),
+            ModelWorker::Classifier(classifier) => classifier.shutdown(),
         }
+    }
+
+    /// The worker.
+    pub(crate) fn worker(&self) -> &ModelWorker {
+        &self.worker
+    }
+
+    /// The digest of its files and settings.
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// The plan that it was loaded from.
     pub(crate) fn plan(&self) -> &Plan {
-        match self {
-            LoadedModel::Text(generator) => generator.model().plan(),
-            LoadedModel::Embedding(embedder) => embedder.model().plan(),
-            LoadedModel::Classifier(classifier) => classifier.model().plan(),
+        match &self.worker {
+            ModelWorker::Text(generator) => generator.model().plan(),
+            ModelWorker::Embedding(embedder) => embedder.model().plan(),
+            ModelWorker::Classifier(classifier) => classifier.model().plan(),
         }
     }
 
     /// Whether a file that its weights are mapped from has changed, so that it computes nothing more.
     pub(super) fn is_file_changed(&self) -> bool {
-        let model = match self {
-            LoadedModel::Text(generator) => generator.model().model(),
-            LoadedModel::Embedding(embedder) => embedder.model().model(),
-            LoadedModel::Classifier(classifier) => classifier.model().model(),
+        let model = match &self.worker {
+            ModelWorker::Text(generator) => generator.model().model(),
+            ModelWorker::Embedding(embedder) => embedder.model().model(),
+            ModelWorker::Classifier(classifier) => classifier.model().model(),
         };
         model.check_files().is_err_and(|error| error.is_file_changed())
     }
 
     /// Its tokenizer.
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
-        match self {
-            LoadedModel::Text(generator) => generator.model().tokenizer(),
-            LoadedModel::Embedding(embedder) => embedder.model().tokenizer(),
-            LoadedModel::Classifier(classifier) => classifier.model().tokenizer(),
+        match &self.worker {
+            ModelWorker::Text(generator) => generator.model().tokenizer(),
+            ModelWorker::Embedding(embedder) => embedder.model().tokenizer(),
+            ModelWorker::Classifier(classifier) => classifier.model().tokenizer(),
         }
     }
 
     /// The most tokens of a text, an answer to it included.
     pub(crate) fn max_length(&self) -> usize {
-        match self {
-            LoadedModel::Text(generator) => generator.model().plan().max_length().unwrap_or(0),
-            LoadedModel::Embedding(embedder) => embedder.max_length(),
-            LoadedModel::Classifier(classifier) => classifier.max_length(),
+        match &self.worker {
+            ModelWorker::Text(generator) => generator.model().plan().max_length().unwrap_or(0),
+            ModelWorker::Embedding(embedder) => embedder.max_length(),
+            ModelWorker::Classifier(classifier) => classifier.max_length(),
         }
     }
 
@@ -123,10 +120,10 @@ impl LoadedModel {
     /// # Errors
     /// If the model makes vectors or scores.
     pub(crate) fn generator(&self) -> Result<&TextGenerator, ApiError> {
-        match self {
-            LoadedModel::Text(generator) => Ok(generator),
-            LoadedModel::Embedding(_) => Err(other_task(ModelKind::Embedding)),
-            LoadedModel::Classifier(_) => Err(other_task(ModelKind::Classifier)),
+        match &self.worker {
+            ModelWorker::Text(generator) => Ok(generator),
+            ModelWorker::Embedding(_) => Err(other_task(ModelKind::Embedding)),
+            ModelWorker::Classifier(_) => Err(other_task(ModelKind::Classifier)),
         }
     }
 
@@ -135,10 +132,10 @@ impl LoadedModel {
     /// # Errors
     /// If the model makes text or scores.
     pub(crate) fn embedder(&self) -> Result<&Embedder, ApiError> {
-        match self {
-            LoadedModel::Embedding(embedder) => Ok(embedder),
-            LoadedModel::Text(_) => Err(other_task(ModelKind::Text)),
-            LoadedModel::Classifier(_) => Err(other_task(ModelKind::Classifier)),
+        match &self.worker {
+            ModelWorker::Embedding(embedder) => Ok(embedder),
+            ModelWorker::Text(_) => Err(other_task(ModelKind::Text)),
+            ModelWorker::Classifier(_) => Err(other_task(ModelKind::Classifier)),
         }
     }
 
@@ -147,11 +144,44 @@ impl LoadedModel {
     /// # Errors
     /// If the model makes text or vectors.
     pub(crate) fn classifier(&self) -> Result<&Classifier, ApiError> {
-        match self {
-            LoadedModel::Classifier(classifier) => Ok(classifier),
-            LoadedModel::Text(_) => Err(other_task(ModelKind::Text)),
-            LoadedModel::Embedding(_) => Err(other_task(ModelKind::Embedding)),
+        match &self.worker {
+            ModelWorker::Classifier(classifier) => Ok(classifier),
+            ModelWorker::Text(_) => Err(other_task(ModelKind::Text)),
+            ModelWorker::Embedding(_) => Err(other_task(ModelKind::Embedding)),
         }
+    }
+}
+
+impl ModelWorker {
+    /// Compiles and loads a model whose files are on this machine, and starts its worker.
+    fn start(
+        plan: Plan,
+        kind: ModelKind,
+        session: &InferenceSession,
+        settings: &ModelSettings,
+        progress: &LoadProgress,
+    ) -> Result<ModelWorker, pipelines::Error> {
+        let packed = &mut |packed| progress.packed(packed);
+        Ok(match kind {
+            ModelKind::Embedding => {
+                let model = Arc::new(EmbeddingModel::from_plan(session, plan, packed)?);
+                ModelWorker::Embedding(Embedder::new(model, &EmbeddingParameters::default())?)
+            }
+            ModelKind::Classifier => {
+                let model = Arc::new(ClassificationModel::from_plan(session, plan, packed)?);
+                ModelWorker::Classifier(Classifier::new(model, &ClassificationParameters::default())?)
+            }
+            ModelKind::Text => {
+                let model = Arc::new(plan.compile(session)?.load_text(session, packed)?);
+                let options = TextGeneratorOptions {
+                    max_queue: Some(settings.max_queue),
+                    read_timeout: Some(settings.read_timeout),
+                    ..TextGeneratorOptions::default()
+                };
+                let plan = model.plan().clone();
+                ModelWorker::Text(TextGenerator::with_options(model, &plan, options)?)
+            }
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingTe
 use super::table::{
     Action, ModelStatus, Named, Reply, Table, find, find_exactly, refusal, unavailable, unknown,
 };
-use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings};
+use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings, ModelWorker};
 use crate::Error;
 use crate::error::ApiError;
 use crate::kv_events::{KvEvents, KvEventsConfig};
@@ -394,7 +394,8 @@ impl Models {
         let result = loading.await.unwrap_or_else(|panic| Err(pipelines::Error::Defect(panic.to_string())));
         let actions = match result {
             Ok(loaded) => {
-                if let (Some(events), LoadedModel::Text(generator)) = (self.kv_events.get(), &loaded) {
+                if let (Some(events), ModelWorker::Text(generator)) = (self.kv_events.get(), loaded.worker())
+                {
                     self.runtime.spawn(Arc::clone(events).follow(generator.cache_events()));
                 }
                 tracing::info!("loaded {} in {:.1} s", model.id(), began.elapsed().as_secs_f64());

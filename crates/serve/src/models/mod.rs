@@ -19,7 +19,7 @@ use pipelines::config::PipelineConfig;
 
 pub use keep_alive::KeepAlive;
 pub(crate) use keep_alive::KeepAliveField;
-pub(crate) use loaded::LoadedModel;
+pub(crate) use loaded::{LoadedModel, ModelWorker};
 pub(crate) use manager::Models;
 pub(crate) use preset::{Preset, PresetSpec};
 pub(crate) use progress::{PhaseTimes, Progress};

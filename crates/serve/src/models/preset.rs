@@ -40,6 +40,8 @@ pub(crate) struct Preset {
     sampling: Sampling,
     lengths: Lengths,
     template: Option<ChatTemplate>,
+    /// Of the settings.
+    digest: String,
     /// Found when the template is first used.
     answer_format: OnceLock<AnswerFormat>,
 }
@@ -84,7 +86,9 @@ impl Preset {
         if lengths.num_ctx == Some(0) {
             return Err(ApiError::invalid("parameters.num_ctx", "parameters.num_ctx is 0: give 1 or more"));
         }
-        Ok(Preset { spec, sampling, lengths, template, answer_format: OnceLock::new() })
+        let settings = json!([spec.system, spec.template, spec.parameters]).to_string();
+        let digest = blake3::hash(settings.as_bytes()).to_hex().to_string();
+        Ok(Preset { spec, sampling, lengths, template, digest, answer_format: OnceLock::new() })
     }
 
     /// The preset as the catalog keeps it.
@@ -95,6 +99,11 @@ impl Preset {
     /// The name by which requests choose it.
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
+    }
+
+    /// A digest of the settings, in hexadecimal digits.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// How tokens are chosen where requests leave it open.

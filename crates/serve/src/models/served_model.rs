@@ -12,6 +12,9 @@ use super::{LoadedModel, ModelConfig, ModelKind, Models};
 use crate::error::ApiError;
 use crate::sampling::{Lengths, Sampling};
 
+/// Digits of each digest in a fingerprint.
+const FINGERPRINT_DIGITS: usize = 12;
+
 /// A model that the server lists, in memory or not.
 pub(crate) struct ServedModel {
     pub(super) key: ModelKey,
@@ -107,6 +110,15 @@ impl ActiveModel {
     /// The same model under the name of a preset.
     pub(super) fn with(self, preset: Arc<Preset>) -> ActiveModel {
         ActiveModel { id: preset.name().to_string(), preset: Some(preset), ..self }
+    }
+
+    /// Identifies its files, its settings, and those of the preset.
+    pub(crate) fn fingerprint(&self) -> String {
+        let digest = &self.loaded.digest()[..FINGERPRINT_DIGITS.min(self.loaded.digest().len())];
+        match &self.preset {
+            Some(preset) => format!("{digest}.{}", &preset.digest()[..FINGERPRINT_DIGITS]),
+            None => digest.to_string(),
+        }
     }
 
     /// The preset that the request named.

@@ -32,6 +32,8 @@ struct Tag {
     modified_at: String,
     /// Bytes of its weights.
     size: u64,
+    /// A digest of its files and settings, of a model in memory.
+    digest: String,
     details: Details,
 }
 
@@ -48,6 +50,8 @@ struct Process {
     model: String,
     /// Bytes of its weights.
     size: u64,
+    /// A digest of its files and settings.
+    digest: String,
     details: Details,
     /// When it leaves memory, unless it is used before.
     expires_at: String,
@@ -131,23 +135,26 @@ fn parameter_size(parameters: usize) -> String {
 }
 
 impl Tag {
-    fn of(model: &ServedModel) -> Tag {
+    fn of(status: &ModelStatus) -> Tag {
+        let ModelStatus { model, loaded, .. } = status;
         Tag {
             name: model.id().to_string(),
             model: model.id().to_string(),
             modified_at: stamp::rfc3339_of(model.created),
             size: model.facts.weight_bytes,
+            digest: loaded.as_ref().map(|loaded| loaded.digest().to_string()).unwrap_or_default(),
             details: Details::of(model),
         }
     }
 
-    fn of_preset(preset: &Preset, model: &ServedModel) -> Tag {
+    /// The same model under the name of a preset.
+    fn under(self, preset: &Preset) -> Tag {
         Tag {
             name: preset.name().to_string(),
             model: preset.name().to_string(),
             modified_at: stamp::rfc3339_of(preset.spec().created),
-            details: Details { parent_model: model.id().to_string(), ..Details::of(model) },
-            ..Tag::of(model)
+            details: Details { parent_model: self.name, ..self.details },
+            ..self
         }
     }
 }
@@ -155,26 +162,21 @@ impl Tag {
 /// Lists the models and presets.
 #[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Tags)))]
 pub(crate) async fn tags(State(shared): State<Arc<Shared>>) -> Json<Tags> {
-    let (served, presets) = (shared.models.served(), shared.models.presets());
-    let presets = presets.iter().map(|(preset, model)| Tag::of_preset(preset, model));
-    Json(Tags { models: served.iter().map(|model| Tag::of(model)).chain(presets).collect() })
+    let (statuses, presets) = (shared.models.statuses(), shared.models.presets());
+    let presets = presets.iter().map(|(preset, model)| Tag::of(&shared.models.status(model)).under(preset));
+    Json(Tags { models: statuses.iter().map(Tag::of).chain(presets).collect() })
 }
 
 /// Lists the models in memory.
 #[utoipa::path(get, path = "/api/ps", tag = "Ollama", responses((status = 200, body = Processes)))]
 pub(crate) async fn processes(State(shared): State<Arc<Shared>>) -> Json<Processes> {
-    let process = |ModelStatus { model, loaded, expires_in, .. }: ModelStatus| {
-        Some(Process {
-            name: model.id().to_string(),
-            model: model.id().to_string(),
-            size: model.facts.weight_bytes,
-            details: Details::of(&model),
-            expires_at: expires_in.map_or(NEVER.to_string(), stamp::rfc3339_in),
-            size_vram: 0,
-            context_length: loaded?.max_length(),
-        })
+    let process = |status: &ModelStatus| {
+        let Tag { name, model, size, digest, details, .. } = Tag::of(status);
+        let expires_at = status.expires_in.map_or(NEVER.to_string(), stamp::rfc3339_in);
+        let context_length = status.loaded.as_ref()?.max_length();
+        Some(Process { name, model, size, digest, details, expires_at, size_vram: 0, context_length })
     };
-    Json(Processes { models: shared.models.statuses().into_iter().filter_map(process).collect() })
+    Json(Processes { models: shared.models.statuses().iter().filter_map(process).collect() })
 }
 
 /// Shows a model.
@@ -206,7 +208,11 @@ pub(crate) async fn show(
     model_info.insert("general.architecture".to_string(), json!(architecture));
     model_info.insert("general.parameter_count".to_string(), json!(model.facts.parameters));
     model_info.insert(format!("{architecture}.context_length"), json!(text.max_length()));
-    let tag = preset.as_ref().map_or_else(|| Tag::of(&model), |preset| Tag::of_preset(preset, &model));
+    let tag = Tag::of(&shared.models.status(&model));
+    let tag = match &preset {
+        Some(preset) => tag.under(preset),
+        None => tag,
+    };
     let spec = preset.map(|preset| preset.spec().clone()).unwrap_or_default();
     Ok(Json(Shown {
         modelfile: modelfile(&spec, model.id()),

@@ -260,7 +260,7 @@ pub(crate) async fn create(
         object: "chat.completion",
         created: now(),
         model: model.id.clone(),
-        system_fingerprint: shared.fingerprint().to_string(),
+        system_fingerprint: shared.fingerprint(model),
     };
     let gives_metrics = answer.include_metrics.unwrap_or(false);
     if answer.stream.unwrap_or(false) {

@@ -212,7 +212,7 @@ pub(crate) async fn create(
         object: "text_completion",
         created: now(),
         model: model.id.clone(),
-        system_fingerprint: shared.fingerprint().to_string(),
+        system_fingerprint: shared.fingerprint(model),
     };
     if stream {
         let offsets = vec![0; answers];

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::blocking;
 use crate::body::{Body, Fields, RequestBody};
 use crate::error::ApiError;
-use crate::models::{KeepAlive, KeepAliveField, LoadedModel};
+use crate::models::{KeepAlive, KeepAliveField, ModelWorker};
 use crate::openai::models::Model;
 use crate::server::Shared;
 
@@ -153,7 +153,7 @@ pub(crate) async fn reset_prefix_cache(
         None => shared.models.statuses(),
     };
     for loaded in statuses.into_iter().filter_map(|status| status.loaded) {
-        if let LoadedModel::Text(generator) = &*loaded {
+        if let ModelWorker::Text(generator) = loaded.worker() {
             let generator = generator.clone();
             // A full queue is waited for.
             blocking::run(move || {

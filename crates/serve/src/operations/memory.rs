@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::models::{LoadedModel, ModelStatus};
+use crate::models::{ModelStatus, ModelWorker};
 use crate::server::Shared;
 
 /// The memory of the models. All numbers are bytes.
@@ -67,10 +67,10 @@ impl ModelMemory {
             kv_free: 0,
             scratch: scratch as u64,
         };
-        Some(match loaded {
-            LoadedModel::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
-            LoadedModel::Classifier(classifier) => without_cache(classifier.model().model().scratch_bytes()),
-            LoadedModel::Text(generator) => {
+        Some(match loaded.worker() {
+            ModelWorker::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
+            ModelWorker::Classifier(classifier) => without_cache(classifier.model().model().scratch_bytes()),
+            ModelWorker::Text(generator) => {
                 let counts = generator.status().unwrap_or_default();
                 let page = counts.page_size as u64 * loaded.plan().cache_bytes_per_token();
                 let slot = loaded.plan().state_bytes_per_slot();

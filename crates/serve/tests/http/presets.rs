@@ -131,6 +131,27 @@ fn a_preset_may_have_a_template_and_be_made_from_another() {
 }
 
 #[test]
+fn fingerprints_are_those_of_the_model_and_the_settings() {
+    let server = TestServer::storyteller();
+    let fingerprint = |model: &str| {
+        let body = json!({"model": model, "prompt": "Once", "max_tokens": 1});
+        server.post("/v1/completions", &body).ok()["system_fingerprint"].as_str().unwrap().to_string()
+    };
+    let create = |name: &str, system: &str| {
+        let body = json!({"model": name, "from": "storyteller", "system": system, "stream": false});
+        server.post(CREATE, &body).ok();
+        fingerprint(name)
+    };
+    let own = fingerprint("storyteller");
+    let parts: Vec<&str> = own.splitn(4, '-').collect();
+    assert_eq!((parts[0], parts[1], parts[2].len()), ("peri", env!("CARGO_PKG_VERSION"), 12), "{own}");
+    assert_eq!((create("a", "A"), create("b", "A")), (fingerprint("a"), fingerprint("a")));
+    assert!(fingerprint("a") != own && create("a", "B") != fingerprint("b"));
+    let digest = server.get("/api/tags").ok()["models"][0]["digest"].as_str().unwrap().to_string();
+    assert!(digest.len() == 64 && digest.starts_with(parts[2]), "{digest}");
+}
+
+#[test]
 fn presets_survive_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = folder.path().join("state/models.json");

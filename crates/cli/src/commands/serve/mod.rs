@@ -33,6 +33,7 @@ use crate::parse;
 use crate::progress::Progress;
 use crate::settings::{API_KEY_VARIABLE, ModelAndTexts, ModelFlags};
 use crate::state_folder::state_folder;
+use crate::version;
 use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
@@ -273,6 +274,7 @@ impl Arguments {
             cors_origins: self.cors_origins.clone(),
             log: self.log_format,
             kv_events: self.kv_events.config(),
+            build: version::build(),
             models: ModelSettings {
                 memory: self.memory.map(|bytes| bytes.0),
                 keep_alive: self.keep_alive,
@@ -339,7 +341,7 @@ impl Arguments {
                 "models": models,
                 "threads": threads,
                 "instruction_set": set,
-                "version": crate::version::SHORT,
+                "version": version::SHORT,
             });
             return output::print(format!("{line}\n"));
         }

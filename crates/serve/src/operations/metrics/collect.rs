@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::measures::{Labels, Measures, STAGES};
-use crate::models::{LoadedModel, ModelStatus, PhaseTimes, STATES};
+use crate::models::{ModelStatus, ModelWorker, PhaseTimes, STATES};
 use crate::operations::memory::ModelMemory;
 use crate::server::Shared;
 
@@ -142,15 +142,15 @@ impl Snapshot {
             let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
             let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
             // A model whose thread has ended has no status.
-            match &*loaded {
-                LoadedModel::Text(generator) => texts.extend(generator.status().ok().map(|status| {
+            match loaded.worker() {
+                ModelWorker::Text(generator) => texts.extend(generator.status().ok().map(|status| {
                     let measures = shared.metrics.of(id, loaded.max_length());
                     TextModel { labels, status, measures }
                 })),
-                LoadedModel::Embedding(embedder) => {
+                ModelWorker::Embedding(embedder) => {
                     embeddings.extend(embedder.status().ok().map(|status| (labels, status)));
                 }
-                LoadedModel::Classifier(classifier) => {
+                ModelWorker::Classifier(classifier) => {
                     classifications.extend(classifier.status().ok().map(|status| (labels, status)));
                 }
             }
