@@ -53,7 +53,8 @@ pub use generator::{
     random_seed,
 };
 pub use kv_cache::{
-    CacheEvent, KvCache, Page, PageCopy, PrefixStats, SLOTS_PER_SEQUENCE, Sequence, SequenceId, StateSlot,
+    CacheEvent, KvCache, Page, PageCopy, PrefixEnd, PrefixStats, SLOTS_PER_SEQUENCE, Sequence, SequenceId,
+    StateSlot,
 };
 pub use memory::{Fitting, MemoryPlan, OutOfMemory, available as available_memory, limit as memory_limit};
 pub use models::{Importance, QuantizeOptions};

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use pipelines::{EventKind, Request};
+use pipelines::{EventKind, PrefixEnd, Request};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -44,8 +44,15 @@ pub(crate) struct RequestReport {
     /// The HTTP status, once it is known; 499 if the client left before.
     status: Option<u16>,
     prompt_tokens: usize,
-    /// Of these, tokens that the cache held: the prompt differs from earlier ones after so many.
+    /// Of these, tokens that the cache held.
     cached_tokens: usize,
+    /// Why it held no more tokens of the last prompt: `other_tokens` follow in the cache, or `nothing_cached`; there is
+    /// `no_state` after more tokens, of a model that keeps states; the `last_token` always runs; so do all, if
+    /// `prompt_logits` are wanted; or prefix caching is `off`.
+    prefix_end: Option<&'static str>,
+    /// Tokens that the cache holds, of which it has no state after so many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching_tokens: Option<usize>,
     generated_tokens: usize,
     /// Seconds in the queue.
     queue: Option<f64>,
@@ -72,6 +79,11 @@ impl RequestReport {
             status: facts.status.map(|status| status.as_u16()),
             prompt_tokens: facts.prompt_tokens,
             cached_tokens: facts.cached_tokens,
+            prefix_end: facts.prefix_end.map(PrefixEnd::name),
+            matching_tokens: match facts.prefix_end {
+                Some(PrefixEnd::NoState { matching }) => Some(matching),
+                _ => None,
+            },
             generated_tokens: facts.generated_tokens,
             queue: answers.and_then(Answers::queue).map(seconds),
             first_token: answers.and_then(Answers::first_token).map(seconds),
@@ -142,6 +154,8 @@ pub(crate) struct Facts {
     pub(crate) status: Option<StatusCode>,
     pub(crate) prompt_tokens: usize,
     pub(crate) cached_tokens: usize,
+    /// Why the cache held no more of the last prompt.
+    pub(crate) prefix_end: Option<PrefixEnd>,
     pub(crate) generated_tokens: usize,
     /// Why the last of its answers ended.
     pub(crate) finish: Option<&'static str>,

@@ -162,7 +162,8 @@ impl Active {
         if !self.started {
             self.started = true;
             let cached_tokens = run.slice.cached.min(run.sequence.prompt);
-            events.push(EventKind::Started { cached_tokens });
+            let prefix_end = run.sequence.prefix_end;
+            events.push(EventKind::Started { cached_tokens, prefix_end });
             events.extend(self.warning.take().map(EventKind::Warning));
         }
         self.report_prompt(run, events);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::detokenizer::Detokenizer;
-use crate::kv_cache::SequenceId;
+use crate::kv_cache::{PrefixEnd, SequenceId};
 use crate::sampler::Logprobs;
 
 /// Something happened to a sequence.
@@ -27,6 +27,8 @@ pub enum EventKind {
     Started {
         /// Tokens of the prompt whose keys and values the cache held already.
         cached_tokens: usize,
+        /// Why it held no more of them.
+        prefix_end: PrefixEnd,
     },
     /// Part of the request is not granted; the rest is. Comes before any token.
     Warning(Warning),

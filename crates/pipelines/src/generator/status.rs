@@ -137,7 +137,7 @@ impl Status {
     /// Takes note of an event of a request with so many prompt tokens.
     pub(super) fn note_event(&mut self, kind: &EventKind, prompt: usize) {
         match kind {
-            EventKind::Started { cached_tokens } => {
+            EventKind::Started { cached_tokens, .. } => {
                 self.started += 1;
                 self.prompt_tokens += prompt as u64;
                 self.cached_tokens += *cached_tokens as u64;

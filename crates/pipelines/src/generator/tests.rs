@@ -57,7 +57,7 @@ impl Answer {
     fn take(&mut self, kind: EventKind) {
         assert!(self.finished.is_none() && self.failed.is_none(), "{kind:?} after the end");
         match kind {
-            EventKind::Started { cached_tokens } => assert_eq!(cached_tokens, 0),
+            EventKind::Started { cached_tokens, .. } => assert_eq!(cached_tokens, 0),
             EventKind::Warning(warning) => self.warnings.push(warning),
             EventKind::PromptToken { token, text, logprobs } => {
                 assert!(self.tokens.is_empty(), "the prompt comes first");

@@ -27,7 +27,7 @@ mod states;
 pub use event::CacheEvent;
 pub use page_pool::Page;
 pub(crate) use prefix::PrefixCache;
-pub use prefix::PrefixStats;
+pub use prefix::{PrefixEnd, PrefixStats};
 pub use sequence::{Sequence, SequenceId, StateSlot};
 
 use paged::Paged;

@@ -73,7 +73,10 @@ impl Paged {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.note_start(sequence);
         }
-        sequence.cached_prompt.get_or_insert(sequence.cached);
+        if sequence.cached_prompt.is_none() {
+            sequence.cached_prompt = Some(sequence.cached);
+            sequence.prefix_end = hit.end;
+        }
         true
     }
 

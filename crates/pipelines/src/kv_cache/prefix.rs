@@ -35,6 +35,42 @@ impl PrefixStats {
     }
 }
 
+/// Why a sequence shares no more tokens with the cache than it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PrefixEnd {
+    /// Sequences share nothing: prefix caching is off.
+    #[default]
+    Off,
+    /// All tokens have to run, since the logits of the whole prompt are wanted.
+    PromptLogits,
+    /// The cache holds all tokens but the last, which always runs.
+    LastToken,
+    /// The cache holds other tokens here.
+    OtherTokens,
+    /// The cache holds nothing that follows the tokens before.
+    NothingCached,
+    /// The model keeps a state per sequence, and none is cached after more tokens, though the pages of these are.
+    NoState {
+        /// Tokens that pages hold.
+        matching: usize,
+    },
+}
+
+impl PrefixEnd {
+    /// The name in JSON output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PrefixEnd::Off => "off",
+            PrefixEnd::PromptLogits => "prompt_logits",
+            PrefixEnd::LastToken => "last_token",
+            PrefixEnd::OtherTokens => "other_tokens",
+            PrefixEnd::NothingCached => "nothing_cached",
+            PrefixEnd::NoState { .. } => "no_state",
+        }
+    }
+}
+
 /// The longest beginning of a sequence that pages hold.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hit {
@@ -42,6 +78,8 @@ pub(super) struct Hit {
     pub(super) pages: Vec<Page>,
     /// A page that begins as the next one is to begin.
     pub(super) partial: Option<Partial>,
+    /// Why it ends there.
+    pub(super) end: PrefixEnd,
 }
 
 /// A page of which only the beginning can be used.
@@ -152,7 +190,7 @@ impl PrefixCache {
     /// next is predicted from it. If there are states, it ends with a page that has a checkpoint.
     pub(super) fn find(&self, sequence: &mut Sequence, states: &States) -> Hit {
         if sequence.compute_all {
-            return Hit::default();
+            return Hit { end: PrefixEnd::PromptLogits, ..Hit::default() };
         }
         self.name_pages(sequence);
         let reusable = &sequence.tokens[..sequence.tokens.len() - 1];
@@ -163,13 +201,31 @@ impl PrefixCache {
             hit.pages.push(page);
             parent = Parent::Page(page);
         }
+        let matching = hit.pages.len() * self.page_size;
+        hit.partial = self.find_partial(&parent, &reusable[matching..]);
+        hit.end = self.end_of(&parent, hit.partial, reusable.len() - hit.tokens(self.page_size));
         if states.are_kept() {
+            hit.partial = None;
             let deepest = hit.pages.iter().rposition(|&page| states.checkpoint(page).is_some());
             hit.pages.truncate(deepest.map_or(0, |index| index + 1));
-            return hit;
+            if hit.pages.len() * self.page_size < matching {
+                hit.end = PrefixEnd::NoState { matching };
+            }
         }
-        hit.partial = self.find_partial(&parent, &reusable[hit.pages.len() * self.page_size..]);
         hit
+    }
+
+    /// Why no more is found than what ends with a page, or in one below it, with so many tokens left.
+    fn end_of(&self, parent: &Parent, partial: Option<Partial>, left: usize) -> PrefixEnd {
+        let has_more = match partial {
+            Some(Partial { page, tokens }) => self.node(page).tokens.len() > tokens,
+            None => self.children(parent).is_some_and(|children| !children.is_empty()),
+        };
+        match left {
+            0 => PrefixEnd::LastToken,
+            _ if has_more => PrefixEnd::OtherTokens,
+            _ => PrefixEnd::NothingCached,
+        }
     }
 
     /// Takes note that a sequence runs with the pages that were found for it.
@@ -302,15 +358,9 @@ impl PrefixCache {
 
     /// The page below `parent` that has most tokens in common with what follows there.
     fn find_partial(&self, parent: &Parent, following: &[u32]) -> Option<Partial> {
-        let children = match parent {
-            Parent::Root(salt) => self.roots.get(salt)?,
-            Parent::Page(page) => {
-                &self.nodes[*page as usize].as_ref().expect("a page that was found").children
-            }
-        };
+        let children = self.children(parent)?;
         let common = |&page: &Page| {
-            let node = self.nodes[page as usize].as_ref().expect("children are nodes");
-            let tokens = node.tokens.iter().zip(following).take_while(|(a, b)| a == b).count();
+            let tokens = self.node(page).tokens.iter().zip(following).take_while(|(a, b)| a == b).count();
             Partial { page, tokens }
         };
         children.iter().map(common).max_by_key(|partial| partial.tokens).filter(|partial| partial.tokens > 0)
@@ -346,6 +396,17 @@ impl PrefixCache {
         };
         let (tokens, cache_salt) = (Arc::clone(&node.tokens), salt.clone());
         (tokens.len() == self.page_size).then_some(CacheEvent::Stored { page, parent, tokens, cache_salt })
+    }
+
+    fn node(&self, page: Page) -> &Node {
+        self.nodes[page as usize].as_ref().expect("the pages of the tree are nodes")
+    }
+
+    fn children(&self, parent: &Parent) -> Option<&Vec<Page>> {
+        match parent {
+            Parent::Root(salt) => self.roots.get(salt),
+            Parent::Page(page) => Some(&self.node(*page).children),
+        }
     }
 
     fn children_mut(&mut self, parent: &Parent) -> &mut Vec<Page> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::page_pool::Page;
+use super::prefix::PrefixEnd;
 
 /// Where a version of what recurrent layers keep of a sequence lies: an index along the outermost axis of the states.
 pub type StateSlot = u32;
@@ -63,6 +64,8 @@ pub struct Sequence {
     pub cached: usize,
     /// How many tokens of the prompt were in the cache when the sequence first started. Set by the cache.
     pub cached_prompt: Option<usize>,
+    /// Why not more of them were. Set by the cache.
+    pub prefix_end: PrefixEnd,
     /// The pages that hold the tokens, in order. Lent by the cache.
     pub pages: Vec<Page>,
     /// Whether the last page is also another's, who writes there. Kept by the cache.
@@ -92,6 +95,7 @@ impl Sequence {
             compute_all: false,
             cached: 0,
             cached_prompt: None,
+            prefix_end: PrefixEnd::default(),
             pages: Vec::new(),
             borrows_tail: false,
             prefix: PrefixState::default(),

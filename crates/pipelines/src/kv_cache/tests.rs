@@ -181,6 +181,37 @@ fn a_page_that_was_left_unfilled_is_copied() {
     assert_eq!(visit(&mut cache, [50, 51, 52]), 2);
 }
 
+/// Why a sequence that starts finds no more tokens in the cache.
+fn end(cache: &mut KvCache, mut sequence: Sequence) -> PrefixEnd {
+    assert!(cache.start(&mut sequence));
+    cache.release(&mut sequence);
+    sequence.prefix_end
+}
+
+#[test]
+fn sequences_know_why_they_share_no_more_tokens() {
+    let mut cache = KvCache::with_prefix_caching(16, PAGE);
+    assert_eq!(end(&mut cache, sequence(0..9)), PrefixEnd::NothingCached);
+    visit(&mut cache, 0..10);
+    assert_eq!(end(&mut cache, sequence(0..10)), PrefixEnd::LastToken);
+    assert_eq!(end(&mut cache, sequence(0..12)), PrefixEnd::NothingCached);
+    assert_eq!(end(&mut cache, sequence((0..9).chain([90, 91]))), PrefixEnd::OtherTokens);
+    assert_eq!(end(&mut cache, sequence((0..8).chain([90, 91]))), PrefixEnd::OtherTokens);
+    assert_eq!(end(&mut cache, sequence(50..60)), PrefixEnd::OtherTokens);
+    let salted = Sequence { cache_salt: Some("salt".into()), ..sequence(0..10) };
+    assert_eq!(end(&mut cache, salted), PrefixEnd::NothingCached);
+    let whole = Sequence { compute_all: true, ..sequence(0..10) };
+    assert_eq!(end(&mut cache, whole), PrefixEnd::PromptLogits);
+    assert_eq!(end(&mut KvCache::paged(16, PAGE), sequence(0..10)), PrefixEnd::Off);
+
+    let mut cache = with_states(16, 8);
+    pass(&mut cache, 0..30);
+    assert_eq!(end(&mut cache, sequence(0..29)), PrefixEnd::LastToken);
+    assert_eq!(end(&mut cache, sequence((0..27).chain([90, 91]))), PrefixEnd::OtherTokens);
+    let kept_before = PrefixEnd::NoState { matching: 20 };
+    assert_eq!(end(&mut cache, sequence((0..23).chain([90, 91]))), kept_before);
+}
+
 /// A cache that keeps states in so many slots, those of prompts at every three pages.
 fn with_states(num_pages: usize, num_slots: usize) -> KvCache {
     let cache = KvCache::with_prefix_caching(num_pages, PAGE);

@@ -83,7 +83,7 @@ impl Account {
     pub(super) fn note(&mut self, at: Instant, event: &EventKind) {
         let elapsed = at.saturating_duration_since(self.submitted);
         match event {
-            EventKind::Started { cached_tokens } => {
+            EventKind::Started { cached_tokens, .. } => {
                 self.usage.cached_tokens = *cached_tokens;
                 self.timings.queue = Some(elapsed);
             }

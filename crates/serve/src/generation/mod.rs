@@ -180,8 +180,9 @@ impl Generation {
         self.timings.note(at, &kind);
         self.context.observe(index, at, &kind);
         match &kind {
-            EventKind::Started { cached_tokens } if choice.is_first => {
+            EventKind::Started { cached_tokens, prefix_end } if choice.is_first => {
                 self.usage.cached_tokens += cached_tokens;
+                self.context.note(|facts| facts.prefix_end = Some(*prefix_end));
             }
             EventKind::Token { .. } => self.usage.generated_tokens += 1,
             EventKind::Failed(error) => {

@@ -82,6 +82,29 @@ fn forgotten_prefixes_are_computed_again() {
 }
 
 #[test]
+fn a_request_shows_why_the_cache_held_no_more_of_its_prompt() {
+    let server = TestServer::storyteller();
+    let end = |id: &str, prompt: &str, extra: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 1});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let headers = [("Host", "localhost"), ("Content-Type", "application/json"), ("x-request-id", id)];
+        let reply = exchange(server.address(), &request("POST", PATH, &headers, &body.to_string()));
+        assert_eq!(status(&reply), 200, "{reply}");
+        let shown = server.get(&format!("/debug/requests/{id}")).ok();
+        (shown["cached_tokens"].as_u64().unwrap(), shown["prefix_end"].as_str().unwrap().to_string())
+    };
+    let story = "Once upon a time there was a fox who lived by the river and a raven who lived in a tree. ";
+    assert_eq!(end("first", story, json!({})), (0, "nothing_cached".to_string()));
+    let (cached, reason) = end("same", story, json!({}));
+    assert_eq!((cached > 0, &reason[..]), (true, "last_token"));
+    let (shorter, reason) = end("other", &story.replace("raven", "mouse"), json!({}));
+    assert_eq!((shorter < cached, &reason[..]), (true, "other_tokens"));
+    assert_eq!(end("salted", story, json!({"cache_salt": "a"})), (0, "nothing_cached".to_string()));
+    let scored = json!({"echo": true, "logprobs": 1});
+    assert_eq!(end("scored", story, scored), (0, "prompt_logits".to_string()));
+}
+
+#[test]
 fn a_drained_server_ends() {
     let mut server = TestServer::storyteller();
     assert_eq!(server.post("/admin/drain", &json!({})).ok(), json!({"status": "draining"}));

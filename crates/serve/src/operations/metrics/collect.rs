@@ -49,6 +49,15 @@ const GAUGES: &[Row<Status, f64>] = &[
     ("vllm:kv_cache_usage_perc", "Share of the KV cache that requests hold, from 0 to 1", cache_usage),
     ("vllm:gpu_cache_usage_perc", "The same as vllm:kv_cache_usage_perc, under its older name", cache_usage),
     ("peri_num_requests_paused", "Requests whose answers are not read", |status| status.paused as f64),
+    ("peri_state_slots_live", "Slots with states of requests that run", |status| {
+        (status.num_state_slots - status.free_state_slots) as f64
+    }),
+    ("peri_state_slots_cached", "Slots with states of earlier requests", |status| {
+        status.cached_state_slots as f64
+    }),
+    ("peri_state_slots_free", "Slots without a state", |status| {
+        (status.free_state_slots - status.cached_state_slots) as f64
+    }),
     ("peri_queue_tokens", "Tokens that waiting requests have to run", |status| status.queued_tokens as f64),
 ];
 
