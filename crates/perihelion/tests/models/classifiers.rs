@@ -46,8 +46,12 @@ fn classifier(name: &str) -> Classifier {
     Classifier::new(model(&folder(name), 2).unwrap(), &TRUNCATED).unwrap()
 }
 
-const TRUNCATED: ClassificationParameters =
-    ClassificationParameters { activation: None, truncate: Some(Truncate::Right), max_tokens: None, prompt: None };
+const TRUNCATED: ClassificationParameters = ClassificationParameters {
+    activation: None,
+    truncate: Some(Truncate::Right),
+    max_tokens: None,
+    prompt: None,
+};
 const RAW: ClassificationParameters = ClassificationParameters {
     activation: Some(ScoreActivation::Identity),
     truncate: None,

@@ -78,16 +78,17 @@ fn decoders_rank_as_they_are_instructed() {
     let folder = testdata::asset("perihelion/tests/models/rerankers/qwen3_reranker");
     let model = ModelConfig::new(PipelineConfig::new(folder.display().to_string()));
     let server = TestServer::new(ServerConfig::default(), vec![model]);
-    let golden: Value =
-        serde_json::from_slice(&std::fs::read(folder.join("texts.json")).unwrap()).unwrap();
-    let documents: Vec<&Value> = golden["pairs"].as_array().unwrap()[..4].iter().map(|pair| &pair[1]).collect();
+    let golden: Value = serde_json::from_slice(&std::fs::read(folder.join("texts.json")).unwrap()).unwrap();
+    let documents: Vec<&Value> =
+        golden["pairs"].as_array().unwrap()[..4].iter().map(|pair| &pair[1]).collect();
     for (instruction, key) in [(Value::Null, "scores"), (json!("Judge well"), "instructed")] {
         let mut body = json!({"text_1": QUERY, "text_2": documents});
         if !instruction.is_null() {
             body["instruction"] = instruction;
         }
         let scored = server.post("/v1/score", &body).ok();
-        for (found, expected) in scores(&scored["data"], "score").iter().zip(golden[key].as_array().unwrap()) {
+        for (found, expected) in scores(&scored["data"], "score").iter().zip(golden[key].as_array().unwrap())
+        {
             assert!((found - expected[0].as_f64().unwrap()).abs() < 1e-3, "{scored}");
         }
     }
