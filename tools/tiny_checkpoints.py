@@ -459,7 +459,7 @@ MODELS = {
         "conv_kernel": 3, "chunk_size": 64, "use_bias": True, "use_conv_bias": False, "time_step_limit": [0.2, 0.7], **TIED,
     }),
     "mamba": ("Mamba", {"hidden_size": 30, "state_size": 5, "conv_kernel": 3, "time_step_rank": 3, "vocab_size": 64}),
-    # Experts beside a block that every token gets, and no positions.
+    # Experts in addition to a block that every token gets, and no positions.
     "granite_hybrid": ("GraniteMoeHybrid", {
         **STATE_SPACE, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 4,
         "num_experts_per_tok": 2, "intermediate_size": 12, "shared_intermediate_size": 14, "embedding_multiplier": 3.0,
@@ -749,7 +749,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
 
 
 def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Puts the two rows of each rotated pair, which are half a head apart, beside each other."""
+    """Puts the two rows of each rotated pair, which are half a head apart, next to each other."""
     return weight.reshape(heads, 2, -1, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
 
 

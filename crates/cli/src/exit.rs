@@ -29,7 +29,7 @@ pub(crate) struct Interrupted;
 #[error("{0}")]
 pub(crate) struct Usage(pub String);
 
-/// An invalid artifact, or an invalid file beside the model's weights.
+/// An invalid artifact, or an invalid file next to the model's weights.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadModel(pub String);

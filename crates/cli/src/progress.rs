@@ -49,7 +49,7 @@ impl Progress {
         });
     }
 
-    /// Starts or updates a phase measured in bytes; `name` stands beside its bar.
+    /// Starts or updates a phase measured in bytes; `name` stands next to its bar.
     pub(crate) fn bytes(&self, kind: &'static str, name: impl Into<String>, done: u64, total: u64) {
         let template = "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}";
         self.with_bar(kind, name.into(), template, Some(total), |bar| bar.set_position(done));

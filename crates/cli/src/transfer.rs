@@ -76,7 +76,7 @@ impl Sums {
         }
     }
 
-    /// The text beside the bar, the bytes that are here, and the bytes of all files.
+    /// The text next to the bar, the bytes that are here, and the bytes of all files.
     fn shown(&self) -> (String, u64, u64) {
         let (done, total) = self.begun.values().fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1));
         let name = match self.files {

@@ -130,7 +130,7 @@ fn compare(example: &Example, outcome: &Outcome) -> Result<(), String> {
     Err(format!("{document}: {command}\nis said to print\n{expected}\nand prints\n{got}"))
 }
 
-/// A fresh folder with the files of the repository, and an empty home beside it.
+/// A fresh folder with the files of the repository, and an empty home next to it.
 struct Checkout(PathBuf);
 
 impl Checkout {

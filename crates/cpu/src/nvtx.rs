@@ -1,4 +1,4 @@
-//! NVTX ranges, which Nsight Systems draws beside what GPUs do: through NVIDIA's library, where it is installed.
+//! NVTX ranges, which Nsight Systems draws next to the work of GPUs: through NVIDIA's library, where it is installed.
 
 use std::ffi::{CString, OsStr, c_char, c_int};
 use std::sync::OnceLock;

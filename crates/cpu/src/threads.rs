@@ -1,7 +1,7 @@
 //! A fork-join pool: one call, many chunks, claimed by whichever thread is free.
 //!
 //! Workers spin for a moment between regions, since the next one of a forward pass comes within microseconds, and
-//! park after that, since cores are shared. Nobody waits for a particular worker: chunks that a descheduled
+//! park after that, since cores are shared. No thread waits for a particular worker: chunks that a descheduled
 //! worker has not claimed are taken by the others, the caller among them.
 
 use std::any::Any;
@@ -101,7 +101,7 @@ impl<T> SendPointer<T> {
     }
 }
 
-// SAFETY: whoever dereferences the pointer answers for that; the wrapper only carries it to other threads.
+// SAFETY: the code that dereferences the pointer answers for that; the wrapper only carries it to other threads.
 unsafe impl<T: Send> Send for SendPointer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SendPointer<T> {}
@@ -163,7 +163,7 @@ impl Shared {
     fn help(&self) {
         let mut finished = 0;
         while let Some(remaining) = self.claim() {
-            // SAFETY: a claimed chunk keeps the region open, so nobody writes the task and the body is alive.
+            // SAFETY: a claimed chunk keeps the region open, so nothing writes the task and the body is alive.
             let (chunks, body) = unsafe {
                 let task = &*self.task.0.get();
                 (task.chunks, &*task.body.expect("an open region has a body"))
@@ -301,7 +301,7 @@ fn spin_until(condition: impl Fn() -> bool) -> bool {
     }
 }
 
-/// The lock, whoever panicked while holding it: the data of these locks is valid at every moment.
+/// The lock, even if a thread panicked while holding it: the data of these locks is valid at every moment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -298,7 +298,7 @@ mod tests {
     use std::sync::Arc;
     use tensor::{Buffer, Tensor};
 
-    /// `x + value`, with a constant that stands beside the text.
+    /// `x + value`, with a constant that is kept apart from the text.
     fn graph(value: f32) -> Graph {
         build("g", |b| {
             let x = b.input("x", f32(&["20"]));

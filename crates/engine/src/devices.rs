@@ -38,7 +38,7 @@ impl Platform {
         Platform { host, accelerators: None }
     }
 
-    /// With accelerators beside the host.
+    /// With accelerators in addition to the host.
     pub const fn with_accelerators(self, accelerators: &'static dyn Accelerators) -> Platform {
         Platform { accelerators: Some(accelerators), ..self }
     }

@@ -68,7 +68,7 @@ fn smallest_gap(alive: &[Placed], size: usize) -> usize {
 /// Steps of an era: most values live shorter.
 const ERA: usize = 32;
 
-/// What is placed so far, by when it is alive: whoever looks for those it meets does not look at all.
+/// What is placed so far, by when it is alive: a search for those that it meets need not look at all.
 struct Timeline {
     /// Of each era: those alive in it.
     eras: Vec<Vec<Placed>>,

@@ -28,7 +28,7 @@ pub(crate) struct Lists {
     results: Vec<ViewMut<'static>>,
 }
 
-/// What steps do beside computing.
+/// What steps do in addition to computing.
 pub(crate) struct Hooks<'c> {
     /// What prints, and knows how.
     pub(crate) instruments: &'c Instruments,

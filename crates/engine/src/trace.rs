@@ -26,7 +26,7 @@ struct Span {
     category: &'static str,
     start: Instant,
     duration: Duration,
-    /// What is shown beside it.
+    /// Details that are shown with it.
     detail: Option<(&'static str, String)>,
 }
 

@@ -29,7 +29,7 @@ pub struct Parameters<'c>(&'c [abi::Argument]);
 
 impl<'c> Call<'c> {
     /// # Safety
-    /// The call is as [`abi::Call`] describes it, and nobody else uses it during `'c`.
+    /// The call is as [`abi::Call`] describes it, and nothing else uses it during `'c`.
     pub(crate) unsafe fn new(raw: &'c abi::Call, declared: &'static [Operand]) -> Call<'c> {
         Call { raw, declared, lent_operands: Vec::new(), lent_results: Vec::new() }
     }
@@ -108,7 +108,7 @@ impl<'c> Call<'c> {
             return Err(format!("operand {operand} is not declared as written"));
         }
         lend(&mut self.lent_operands, "operand", operand)?;
-        // SAFETY: `check` found aligned elements of this type, which the host lets the op write, and nobody else has
+        // SAFETY: `check` found aligned elements of this type, which the host lets the op write, and nothing else has
         // them: they overlap no other operand or result, and are lent once.
         Ok(unsafe { slice_mut(tensor.data.cast(), tensor.bytes / size_of::<T>()) })
     }
@@ -163,7 +163,7 @@ impl<'c> Call<'c> {
     /// and its index, as [`Call::parallel_for`] does.
     ///
     /// # Panics
-    /// If `length` is 0, and as there.
+    /// If `length` is 0, and as [`Call::parallel_for`].
     pub fn parallel_pieces<T: Send>(
         &self,
         data: &mut [T],
@@ -172,7 +172,7 @@ impl<'c> Call<'c> {
     ) {
         let pieces: Vec<Mutex<&mut [T]>> = data.chunks_mut(length).map(Mutex::new).collect();
         self.parallel_for(pieces.len(), |index| {
-            // Each index comes once, so that nobody waits.
+            // Each index comes once, so no thread waits.
             let mut piece = pieces[index].lock().unwrap_or_else(PoisonError::into_inner);
             body(index, &mut piece);
         });
@@ -185,7 +185,7 @@ impl<'c> Call<'c> {
     }
 
     fn result_tensor(&self, result: usize) -> &'c abi::Tensor {
-        // SAFETY: the call has so many results, which nobody changes while the op runs.
+        // SAFETY: the call has so many results, which do not change while the op runs.
         let results = unsafe { slice(self.raw.results.cast_const(), self.raw.result_count) };
         results.get(result).unwrap_or_else(|| panic!("result {result} of {}", results.len()))
     }
@@ -198,7 +198,7 @@ impl<'c> Call<'c> {
 
 impl<'c> Types<'c> {
     /// # Safety
-    /// The call is as [`abi::Call`] describes it, and nobody else uses it during `'c`.
+    /// The call is as [`abi::Call`] describes it, and nothing else uses it during `'c`.
     pub(crate) unsafe fn new(raw: &'c abi::Call) -> Types<'c> {
         // SAFETY: the caller's: so many operands, results and arguments.
         unsafe {
@@ -357,14 +357,14 @@ fn read(text: &abi::Text) -> Option<&str> {
 }
 
 /// # Safety
-/// `data` holds `len` values of `T`, or `len` is 0; nobody writes them during `'a`.
+/// `data` holds `len` values of `T`, or `len` is 0; nothing writes them during `'a`.
 unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: the caller's.
     if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, len) } }
 }
 
 /// # Safety
-/// `data` holds `len` values of `T`, or `len` is 0; nobody else uses them during `'a`.
+/// `data` holds `len` values of `T`, or `len` is 0; nothing else uses them during `'a`.
 unsafe fn slice_mut<'a, T>(data: *mut T, len: usize) -> &'a mut [T] {
     // SAFETY: the caller's.
     if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data, len) } }

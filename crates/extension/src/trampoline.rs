@@ -37,7 +37,7 @@ pub const fn library(name: &'static str, version: &'static str, ops: &'static [a
 }
 
 /// # Safety
-/// `call` is a call of a type rule as [`abi::Call`] describes it, and nobody else uses it meanwhile.
+/// `call` is a call of a type rule as [`abi::Call`] describes it, and nothing else uses it meanwhile.
 unsafe extern "C" fn infer<O: Op>(call: *const abi::Call) -> u32 {
     // SAFETY: the caller's.
     let call = unsafe { &*call };
@@ -46,7 +46,7 @@ unsafe extern "C" fn infer<O: Op>(call: *const abi::Call) -> u32 {
 }
 
 /// # Safety
-/// `call` is a call as [`abi::Call`] describes it, and nobody else uses it meanwhile.
+/// `call` is a call as [`abi::Call`] describes it, and nothing else uses it meanwhile.
 unsafe extern "C" fn run<O: Op>(call: *const abi::Call) -> u32 {
     // SAFETY: the caller's.
     let call = unsafe { &*call };
@@ -79,7 +79,7 @@ fn text(payload: &(dyn Any + Send)) -> &str {
 
 /// Leaves a message with the host, as much as there is room for.
 fn write(call: &abi::Call, text: &str) {
-    // SAFETY: the host's room for a message, `capacity` bytes, which nobody else uses during a call.
+    // SAFETY: the host's room for a message, `capacity` bytes, which nothing else uses during a call.
     unsafe {
         let Some(message) = call.message.as_mut() else { return };
         message.len = text.len().min(message.capacity);

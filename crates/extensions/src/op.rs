@@ -308,7 +308,7 @@ impl Op {
             host: &raw const host,
         };
         // SAFETY: the function is of a library that is never unloaded, and has the type that version 1 of the ABI, which
-        // was checked, says. All that the call points to outlives it; what the op may write, nobody else uses.
+        // was checked, says. All that the call points to outlives it; nothing else uses what the op may write.
         let status = unsafe { function(&raw const call) };
         let len = message.len.min(MESSAGE);
         let words = String::from_utf8_lossy(&room[..len]);

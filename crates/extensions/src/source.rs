@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 8 << 10;
 const SDK: &str = "perihelion_extension";
 /// How sources and that crate are compiled.
 const FLAGS: &[&str] = &["--edition=2024", "-Copt-level=3", "-Cstrip=debuginfo", "--color=never"];
-/// The file that holds the digest of the file beside it.
+/// The file that holds the digest of the file next to it.
 const DIGEST: &str = "blake3";
 
 /// The compiler of sources, and where their libraries are kept.

@@ -38,7 +38,7 @@ impl From<String> for Fault {
 ///
 /// # Safety
 /// `table` is null or points to what a library calls a table: readable memory whose pointers, where they are not null,
-/// are readable for the counts beside them. It stays so.
+/// are readable for the counts next to them. It stays so.
 pub(crate) unsafe fn read(table: *const abi::Library) -> Result<Table, Fault> {
     check_pointer("the table", table)?;
     // SAFETY: not null and aligned; every version of the ABI starts with its number.

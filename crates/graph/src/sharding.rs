@@ -64,7 +64,7 @@ pub enum Shard {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ShardingError {
-    /// There is nobody to share with.
+    /// There is nothing to share with.
     #[error("a weight of shape {shape:?} for 0 devices")]
     NoDevices {
         /// Of the weight.

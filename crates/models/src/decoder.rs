@@ -355,7 +355,7 @@ impl Layer {
         layers::scale(context, x, self.residual.scale)
     }
 
-    /// The number of weights beside the channel block's.
+    /// The number of weights other than the channel block's.
     fn parameters(&self, hidden: usize) -> usize {
         let is_lone = matches!(self.mixer, Mixer::None) || matches!(self.channel, Channel::None);
         let of_rank = |rank| 2 * hidden * rank + self.norms.norm().parameters(hidden);

@@ -51,7 +51,7 @@ pub const MIXES: &[Mix] = &[
     usual("f32", "float32", DType::F32, 0),
 ];
 
-/// What the choices depend on, beside the tensors.
+/// What the choices depend on, in addition to the tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MixModel<'a> {
     /// The architecture, by its GGUF name.

@@ -44,7 +44,7 @@ pub struct KeyValueCache {
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
-    /// Whether values are kept beside keys. Else they are part of these.
+    /// Whether values are kept in addition to keys. If not, they are part of the keys.
     pub has_values: bool,
 }
 
@@ -94,7 +94,7 @@ impl State {
         elements * cache_dtype.block().bytes
     }
 
-    /// Bytes that a slot takes: what is kept of one sequence beside its tokens.
+    /// Bytes that a slot takes: what is kept of one sequence in addition to its tokens.
     pub fn bytes_per_slot(&self) -> usize {
         let elements = |state: &SequenceState| state.layers * state.shape.iter().product::<usize>();
         self.per_sequence.iter().map(elements).sum::<usize>() * DType::F32.block().bytes

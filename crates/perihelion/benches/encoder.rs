@@ -110,7 +110,7 @@ fn compile(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-/// What a call costs beside its one op.
+/// What a call costs in addition to its one op.
 fn call(session: &InferenceSession) -> Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::parse("graph negate(%x: f32[n]) { %y = neg(%x) return %y }")?;
     let model = session.load(&graph, &())?;

@@ -153,7 +153,7 @@ impl EmbeddingModel {
         let inputs =
             [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
         let outputs = self.loaded.model.execute(&inputs)?;
-        Ok(outputs[0].read().expect("nobody else writes the output"))
+        Ok(outputs[0].read().expect("nothing else writes the output"))
     }
 }
 

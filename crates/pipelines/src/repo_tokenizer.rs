@@ -39,7 +39,7 @@ pub fn tokenizer_from_repo(repo: &HuggingFaceRepo, file: Option<&str>) -> Result
     }
 }
 
-/// From a file of a tokenizer and what is beside it.
+/// From a file of a tokenizer and the files next to it.
 fn from_file_of(repo: &HuggingFaceRepo, file: &str) -> Result<Tokenizer, Error> {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut names = vec![file.to_string()];

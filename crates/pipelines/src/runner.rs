@@ -94,9 +94,6 @@ impl Runner {
     }
 
     /// Runs a batch as [`Runner::run`] does, and tells how long each step of the plan took.
-    ///
-    /// # Errors
-    /// As there.
     pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
         self.copy_pages(&batch.copies);
         let (_, profile) = self.model.profile(&self.operands(&batch.inputs()))?;
@@ -109,7 +106,7 @@ impl Runner {
             return;
         }
         for cache in self.inputs.iter().filter_map(Input::pages) {
-            let mut bytes = cache.write().expect("nobody reads or writes the state between steps");
+            let mut bytes = cache.write().expect("nothing reads or writes the state between steps");
             let page = bytes.len() / cache.shape()[0];
             for &PageCopy { from, to } in copies {
                 let from = from as usize * page;
@@ -127,7 +124,7 @@ impl Runner {
         self.inputs.iter().map(operand).collect()
     }
 
-    /// A buffer for `rows` rows of logits that nobody reads any more.
+    /// A buffer for `rows` rows of logits that are not read any more.
     fn output(&mut self, rows: usize) -> Result<Buffer, OutOfMemory> {
         let fits = |buffer: &Buffer| buffer.shape()[0] == rows && buffer.write().is_ok();
         match self.spare.take().filter(fits) {

@@ -17,7 +17,7 @@ use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use crate::generator::guarded;
 use crate::{Error, QueueUnit};
 
-/// Jobs that wait for the worker to take them, unless it queues more; whoever hands in another waits too.
+/// Jobs that wait for the worker to take them, unless it queues more; callers that hand in another wait too.
 pub(crate) const QUEUE: usize = 64;
 /// The most jobs that wait so, however many a worker is to queue: a place costs memory.
 const MAX_QUEUE: usize = 4096;

@@ -23,7 +23,7 @@ pub struct Content {
     gguf: bool,
     /// The dtype of most elements of matrices.
     most: Option<DType>,
-    /// Why the `config.json` beside the files says that they cannot be run, if it does.
+    /// Why the `config.json` next to the files says that they cannot be run, if it does.
     refused: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Content {
         Ok(Content::of_weights(&opened, files))
     }
 
-    /// As [`Content::of`], of weights that are open, and of files beside which a `config.json` may be.
+    /// As [`Content::of`], of weights that are open, and of files that may have a `config.json` next to them.
     pub fn of_weights<'w>(
         models: impl IntoIterator<Item = &'w Weights>,
         files: &[impl AsRef<Path>],
@@ -187,7 +187,7 @@ fn of_words(weights: &Weights, stem: &str, tensor: &Tensor) -> Option<(DType, u6
     (words == rows || words.checked_mul(8) == Some(*rows)).then_some((DType::Gptq, 8))
 }
 
-/// What the `config.json` beside some files says against running them.
+/// Why files cannot be run, according to the `config.json` next to them.
 fn refused_beside(files: &[impl AsRef<Path>]) -> Option<String> {
     let path = files.first()?.as_ref().with_file_name("config.json");
     if path.metadata().ok()?.len() > MAX_CONFIG {

@@ -217,7 +217,7 @@ impl SupportedEncoding {
     }
 }
 
-/// Whether a text has a word, with neither letter nor digit beside it.
+/// Whether a text has a word, with neither letter nor digit next to it.
 fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(start, _)| {
         let (before, after) = (&text[..start], &text[start + word.len()..]);

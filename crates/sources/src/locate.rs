@@ -33,7 +33,7 @@ pub struct ModelRequest {
     pub hub: Option<Hub>,
 }
 
-/// The files of a model: its weights, and what stands beside them. They need not be on this machine.
+/// The files of a model: its weights, and the files next to them. They need not be on this machine.
 #[derive(Debug)]
 pub struct FileSet {
     /// The model's name; that of its weights' repository if it has none.

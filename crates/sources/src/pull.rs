@@ -112,7 +112,7 @@ impl Pull {
     }
 }
 
-/// The names of what stands beside a model's weights, then of the weights.
+/// The names of the files next to a model's weights, then of the weights.
 fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<String>, Error> {
     let beside = Beside::of(model.format);
     let mut ask = force || beside == Beside::Everything && repo.cached(CONFIG)?.is_none();

@@ -125,7 +125,7 @@ fn map(len: usize) -> Option<*mut u8> {
 }
 
 /// # Safety
-/// The range is mapped, whole pages, and nobody uses it any more.
+/// The range is mapped, whole pages, and nothing uses it any more.
 #[cfg(target_os = "linux")]
 unsafe fn unmap_range(start: *mut u8, len: usize) {
     if len > 0 {
@@ -136,7 +136,7 @@ unsafe fn unmap_range(start: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// `pointer` is from [`map`] with this `len`, and nobody uses it any more.
+/// `pointer` is from [`map`] with this `len`, and nothing uses it any more.
 #[cfg(target_os = "linux")]
 unsafe fn unmap(pointer: *mut u8, len: usize) {
     let size = layout(len, HUGE_PAGE).expect("it was mapped with that").pad_to_align().size();

@@ -31,7 +31,7 @@ pub enum What {
     Truncated(usize),
     /// Other bytes than those that were promised.
     Garbled,
-    /// As if nobody had asked for a range.
+    /// The whole file, as if the request had no range.
     WholeContent,
     /// A header of the answer, instead of the right one.
     Header(&'static str, &'static str),

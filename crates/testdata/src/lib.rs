@@ -1,7 +1,7 @@
 //! Where tests find real models and reference results.
 //!
 //! Two places hold data. `crates/storyteller` travels with the repository, so tests on it run on every clone.
-//! `../shared/data/` (beside the checkout) is large and optional: a test on it is skipped, and says so,
+//! `../shared/data/` (next to the checkout) is large and optional: a test on it is skipped, and says so,
 //! where that folder is absent. `PERIHELION_TEST_DATA` names another place for it. `PERIHELION_SKIPPED_TESTS` names a
 //! file to which each skip is appended, so that the script that runs the tests can count them.
 

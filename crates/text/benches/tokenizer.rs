@@ -1,4 +1,4 @@
-//! What tokenizers cost: building one, encoding a text; those of `tokenizer.json` beside the library `tokenizers`. Prints
+//! What tokenizers cost: building one, encoding a text; those of `tokenizer.json` compared with the library `tokenizers`. Prints
 //! the best of several runs.
 
 mod vocabulary;

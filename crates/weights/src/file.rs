@@ -113,7 +113,7 @@ impl WeightFile {
     }
 }
 
-/// The bytes of a small file beside weights, such as a configuration.
+/// The bytes of a small file next to weights, such as a configuration.
 ///
 /// # Errors
 /// If it cannot be read, or is no regular file: to open a named pipe would be to wait for its writer.

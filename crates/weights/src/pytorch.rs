@@ -248,7 +248,7 @@ impl<'p> Reference<'p> {
     }
 }
 
-/// The tensors of the state dict in a pickle, whose storages `storage` finds by key. Numbers and texts beside the
+/// The tensors of the state dict in a pickle, whose storages `storage` finds by key. Numbers and texts next to the
 /// state dict go into the metadata; other values in it are left out.
 fn read_tensors<'p>(
     pickle: &'p Pickle,
@@ -346,7 +346,7 @@ fn read_tensor<'p>(
     Ok((name.to_string(), tensor, place))
 }
 
-/// Numbers and texts beside the weights, and in dicts beside them: `{"model_args": {"dim": 64}}` becomes
+/// Numbers and texts next to the weights, and in dicts next to them: `{"model_args": {"dim": 64}}` becomes
 /// `model_args.dim`.
 fn read_metadata(pickle: &Pickle, pairs: &[(Value, Value)], contents: &mut Contents) {
     let mut insert = |key: String, value: Value| {

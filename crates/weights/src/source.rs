@@ -89,7 +89,7 @@ impl ModelFiles {
             serde_json::from_slice(&bytes).map_err(|error| malformed(format!("index: {error}")))?;
         let shards: BTreeSet<&String> = file.weight_map.values().collect();
         if let Some(shard) = shards.iter().find(|shard| !is_plain_name(shard)) {
-            return Err(malformed(format!("index: `{shard}` is not the name of a file beside it")));
+            return Err(malformed(format!("index: `{shard}` is not the name of a file next to it")));
         }
         if shards.is_empty() {
             return Err(malformed("index: lists no tensors".to_string()));

@@ -72,7 +72,7 @@ fn released_pages_read_the_same() {
     weights.prefetch("token_embd.weight");
     let before = weights.get("token_embd.weight").unwrap().to_f32_vec();
     weights.release("token_embd.weight");
-    weights.release("nobody has this name");
+    weights.release("no tensor has this name");
     assert_eq!(weights.get("token_embd.weight").unwrap().to_f32_vec(), before);
 }
 
@@ -161,7 +161,7 @@ fn shards_are_found_through_their_index() {
     index("model-00001-of-00002.safetensors");
     assert!(message(&path).contains("tensor `b` is not in model-00001-of-00002.safetensors"));
     index("../model-00001-of-00002.safetensors");
-    assert!(message(&path).contains("is not the name of a file beside it"));
+    assert!(message(&path).contains("is not the name of a file next to it"));
     folder.write("model.safetensors.index.json", br#"{"weight_map": {}}"#);
     assert!(message(&path).contains("lists no tensors"));
     folder.write("model.safetensors.index.json", b"[]");

@@ -15,7 +15,7 @@ fn eval(arguments: &[&str]) -> Value {
     serde_json::from_str(&peri(&[&["eval", "--json"], arguments].concat()).text()).unwrap()
 }
 
-/// Writes saved logits as another program would: no facts beside the tensors.
+/// Writes saved logits as another program would: no facts about the tensors.
 fn save(folder: &Folder, tokens: &[u32], logits: &[u8], vocab: usize) -> String {
     let ids: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     let rows = logits.len() / 4 / vocab;

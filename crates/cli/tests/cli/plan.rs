@@ -136,7 +136,7 @@ fn plan_does_not_download_weights() {
     // That the output has weights of its own is in the header alone.
     let plan = json(plan_of(&Hub::start(files(true)), &["--json"], false));
     assert_eq!(plan["parameters"], PARAMETERS + 64 * 32);
-    // Whoever has the configuration and no weights is told so.
+    // A configuration without weights is an error that says so.
     let outcome = plan_of(&Hub::start(files(true)), &["--max-length", "129"], false);
     assert!(
         outcome.code == Some(2) && outcome.stderr.contains("max_length is 129: give at most 128"),

@@ -418,7 +418,7 @@ fn story() -> String {
         .to_string()
 }
 
-/// Fault F12: a log that nobody reads, and descriptors that are closed when the server starts.
+/// Fault F12: a log without a reader, and descriptors that are closed when the server starts.
 #[test]
 fn a_server_outlives_its_standard_error() {
     let (reader, writer) = std::io::pipe().unwrap();

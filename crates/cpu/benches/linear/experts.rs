@@ -1,4 +1,4 @@
-//! A layer of 8 experts, of which each token gets 2, beside a dense layer of as many rows as those 2 have.
+//! A layer of 8 experts, of which each token gets 2, compared with a dense layer of as many rows as those 2 have.
 
 use std::hint::black_box;
 

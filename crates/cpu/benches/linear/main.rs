@@ -1,4 +1,4 @@
-//! How fast linear layers and the pool are, beside what this machine could do at most.
+//! How fast linear layers and the pool are, with the limits of this machine.
 //!
 //! `cargo bench -p perihelion-cpu --bench linear -- [filters]` prints the lines that contain all filters, such as
 //! `q4_k`, `8192x2048`, `avx512` or `tokens=1`. `threads=N` sets the pool's size. `*` marks the variant that the

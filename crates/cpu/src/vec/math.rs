@@ -1,7 +1,7 @@
 //! The exponential function and its relatives, in lanes.
 //!
 //! All are polynomials of this file's own, so every kernel, every tail and every machine with fused
-//! multiply-add agrees on each bit. The coefficients are minimax fits (Remez) on the interval named beside them.
+//! multiply-add agrees on each bit. The coefficients are minimax fits (Remez) on the interval named next to them.
 
 use super::Simd;
 

@@ -1,6 +1,6 @@
 //! Stores that pass the caches by: for results so large that nothing of them would be found there again.
 
-/// Leave to store past the caches. Once it is dropped, all it stored is visible to whoever synchronizes with the
+/// Leave to store past the caches. Once it is dropped, all it stored is visible to threads that synchronize with the
 /// thread, as plain stores are.
 pub struct Stream(());
 

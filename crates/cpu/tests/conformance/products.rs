@@ -237,7 +237,7 @@ fn gptq_matmul() {
     check_refused(op, &inputs, &["permutation[1] is 127", "below 128"]);
 }
 
-/// A row alone, or among any others, and any rows of the weight beside it: the same bits.
+/// A row alone, or among any others, and any other rows of the weight: the same bits.
 #[test]
 fn gptq_rows_are_their_own() {
     let op = GptqMatMul { group_size: Some(32), desc_act: true, ..GptqMatMul::default() };

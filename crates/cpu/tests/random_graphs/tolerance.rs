@@ -179,7 +179,7 @@ fn unary(op: Unary, x: &Tensor) -> Slack {
         Abs | Ceil | Floor | Neg | Not | Relu | Round | Trunc => Slack::EXACT,
         // Angles lose their meaning in f32 long before its end.
         Cos | Sin if values.iter().any(|x| x.abs() > 1e4) => Slack::ANY,
-        // Limits of products with infinity are nobody's.
+        // Products with infinity have no limits.
         _ if values.contains(&f64::NEG_INFINITY) && op.name() != "exp" => Slack::ANY,
         Exp | Rsqrt | Sqrt | Sigmoid | Silu => function(dtype),
         _ => Slack { absolute: function(dtype).absolute + 32.0 * unit(dtype), ..function(dtype) },

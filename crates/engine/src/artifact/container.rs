@@ -65,7 +65,7 @@ pub(crate) struct ModelRecord {
     pub(crate) name: String,
     /// The section with the graph's text.
     pub(crate) graph: u32,
-    /// The sections with the constants beside the text.
+    /// The sections with the constants that are kept apart from the text.
     pub(crate) constants: Vec<u32>,
 }
 

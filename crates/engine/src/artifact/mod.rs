@@ -1,6 +1,6 @@
 //! Compiled models as files (`.mef`), which start without passes and, where they hold packed weights, without packing.
 //!
-//! An artifact holds graphs as the passes left them: as text, with large constants beside it. Loading verifies and
+//! An artifact holds graphs as the passes left them: as text, with large constants apart from it. Loading verifies and
 //! lowers them again, which takes a fraction of a millisecond, so that nothing in a file is trusted to be a sound plan.
 //! It may hold weights too, in the layouts of the device that it was made for, and as graphs describe them where
 //! steps read them so.

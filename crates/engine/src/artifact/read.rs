@@ -39,7 +39,7 @@ pub struct ArtifactModel<'a> {
     pub name: &'a str,
     /// Bytes of its text.
     pub text: usize,
-    /// How many constants stand beside the text, and their bytes.
+    /// How many constants are kept apart from the text, and their bytes.
     pub constants: usize,
     /// Bytes of these constants.
     pub constant_bytes: usize,

@@ -12,7 +12,7 @@ use super::container::{self, preamble};
 use crate::testing::{TestDevice, TestFolder, build, f32, noise, reference_session, session};
 use crate::{Artifact, CompiledModel, Error, ExportOptions, InferenceSession, Model, WeightsRegistry};
 
-/// Weight `a` read raw and packed, `b` packed, and a packed constant that stands beside the text.
+/// Weight `a` read raw and packed, `b` packed, and a packed constant that is kept apart from the text.
 fn network(name: &str) -> Graph {
     build(name, |b| {
         let x = b.input("x", f32(&["n", "5"]));
@@ -82,7 +82,7 @@ fn modules_come_back_by_name_and_ask_for_their_weights() {
     let artifact = Artifact::open(&path).unwrap();
     artifact.verify().unwrap();
     assert_eq!((artifact.device(), artifact.target()), ("test", "test"));
-    // The constant that both share is there once, beside two texts.
+    // The constant that both share is there once, for two texts.
     assert_eq!((artifact.sections(), artifact.weights().count()), (3, 0));
     let models: Vec<_> = artifact.models().map(|model| (model.name, model.constant_bytes)).collect();
     assert_eq!(models, [("one", 96), ("two", 96)]);
@@ -349,7 +349,7 @@ fn contents_that_contradict_each_other_are_refused() {
     check(&|header| header.weights[b].ty = "f32[9, 9]".to_string(), other);
     check(&|header| drop(header.weights.remove(b)), "model `g`: no weight `b` in the registry");
     check(&|header| header.models[0].graph = header.models[0].constants[0], "malformed: graph `g`: ");
-    check(&|header| header.models[0].constants.clear(), "there is no constant @0 beside the text");
+    check(&|header| header.models[0].constants.clear(), "there is no constant @0 with the text");
     check(&|header| header.models[0].name = "h".to_string(), "malformed: graph `h`: its text is of `g`");
     let twice = |header: &mut container::Header| header.models.push(header.models[0].clone());
     check(&twice, "two models have the name `g`");

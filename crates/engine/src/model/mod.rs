@@ -52,7 +52,7 @@ struct ModelState {
     outputs: Vec<TensorSpec>,
     /// Of each plan, the most recently used first.
     frames: Vec<Mutex<Vec<Arc<Frame>>>>,
-    /// One for each call that ever ran beside others.
+    /// One for each call that ever ran while others did.
     workspaces: Mutex<Vec<Workspace>>,
     /// Bytes of the largest of them.
     scratch_bytes: AtomicUsize,

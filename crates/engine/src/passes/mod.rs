@@ -76,7 +76,7 @@ passes! {
     // once for all that share it.
     merge_linears,
     fuse_gate,
-    // After fuse_gate, which wants the activation of a product beside another; before fuse_residual, since residuals
+    // After fuse_gate, which wants the activation of one product next to another; before fuse_residual, since residuals
     // come last.
     fuse_activation,
     // After the merges. The norm's users are then as few as they get.

@@ -32,7 +32,7 @@ impl InferenceSession {
     /// Quantizes the operands of matrix products to `f8e4m3` with one f32 scale per tensor, where they are floats; a
     /// device without such products computes with the rounded values. `false`, `off`, `no` and `0` turn it off.
     ///
-    /// The scale of an activation depends on all of its rows, so a row's results depend on those beside it.
+    /// The scale of an activation depends on all of its rows, so a row's results depend on the others in its batch.
     pub fn enable_per_tensor_fp8_quantize(&self, mode: &str) {
         self.settings().per_tensor_fp8_quantize = turns_on(mode);
     }

@@ -1,4 +1,4 @@
-//! What happens around the steps of one call beside computing them: checks, logs, times.
+//! What happens around the steps of one call, other than computing them: checks, logs, times.
 
 mod floats;
 mod poison;

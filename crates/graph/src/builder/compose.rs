@@ -21,7 +21,7 @@ impl Builder {
                     return Err(self.refuse("reshape", "more than one size is left open"));
                 }
                 None if known == Dim::from(0) => {
-                    return Err(self.refuse("reshape", "a size beside one of 0 is left open"));
+                    return Err(self.refuse("reshape", "a size is left open next to one of 0"));
                 }
                 None => rest.insert(elements.floor_div(&known)).clone(),
             });
@@ -160,7 +160,10 @@ mod tests {
         check(|b, x| b.reshape_rest(x, &shape(&[9, 6])), Ok(("f32[n, 6]", all)));
         check(|b, x| b.reshape_rest(x, &shape(&[2, 9])), Ok(("f32[2, 3*n]", all)));
         check(|b, x| b.reshape_rest(x, &shape(&[9, 9])), Err("reshape: more than one size is left open"));
-        check(|b, x| b.reshape_rest(x, &shape(&[9, 0])), Err("reshape: a size beside one of 0 is left open"));
+        check(
+            |b, x| b.reshape_rest(x, &shape(&[9, 0])),
+            Err("reshape: a size is left open next to one of 0"),
+        );
         let message = "reshape: the 6*n elements of f32[n, 3, 2] are not a multiple of 4";
         check(|b, x| b.reshape_rest(x, &shape(&[9, 4])), Err(message));
     }

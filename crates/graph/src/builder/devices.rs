@@ -1,4 +1,4 @@
-//! Work that is shared among devices, or that goes on beside other work.
+//! Work that is shared among devices, or that goes on along with other work.
 
 use super::Builder;
 use crate::{DeviceRef, Error, Value};
@@ -42,7 +42,7 @@ impl Builder {
         values.iter().map(|&value| body(self, value)).collect()
     }
 
-    /// Work that may go on beside what follows, up to where its results are read. On one host all its threads share each
+    /// Work that may go on during what follows, up to where its results are read. On one host all its threads share each
     /// step, so that steps come one after another.
     pub fn side_stream<T>(
         &mut self,

@@ -24,7 +24,7 @@ impl Define for Concat {
             let others = |ty: &Type| [&ty.shape[..self.axis], &ty.shape[self.axis + 1..]].concat();
             if x.rank() != first.rank() || others(x) != others(first) {
                 let axis = self.axis;
-                return Err(type_error!("shapes differ beside axis {axis}: x0 {first}, {name} {x}"));
+                return Err(type_error!("shapes differ outside axis {axis}: x0 {first}, {name} {x}"));
             }
             shape[self.axis] = &shape[self.axis] + &x.shape[self.axis];
             refuse_if!(
@@ -64,9 +64,9 @@ mod tests {
                 (&["f32[n, 2]", "f32[m, 2]", "f32[3, 2]"], "f32[n + m + 3, 2]"),
                 (
                     &["f32[n, 2]", "f32[m, 3]"],
-                    "concat: shapes differ beside axis 0: x0 f32[n, 2], x1 f32[m, 3]",
+                    "concat: shapes differ outside axis 0: x0 f32[n, 2], x1 f32[m, 3]",
                 ),
-                (&["f32[n]", "f32[m, 3]"], "concat: shapes differ beside axis 0: x0 f32[n], x1 f32[m, 3]"),
+                (&["f32[n]", "f32[m, 3]"], "concat: shapes differ outside axis 0: x0 f32[n], x1 f32[m, 3]"),
                 (&["f32[n]", "i32[m]"], "concat: dtypes differ: x0 f32[n], x1 i32[m]"),
                 (&[], "concat: takes at least 1 operand, got 0"),
                 (&["f32[]", "f32[]"], "concat: x0 f32[] has no axis 0"),

@@ -50,7 +50,7 @@ macro_rules! ops {
                 match self { $(Op::$op(op) => op.regions(),)* }
             }
 
-            /// Whether it, or a node of a graph that it runs, does something beside giving results and writing
+            /// Whether it, or a node of a graph that it runs, does something other than giving results and writing
             /// buffers; see [`Define::has_side_effect`].
             pub fn has_side_effect(&self) -> bool {
                 let own = match self { $(Op::$op(op) => op.has_side_effect(),)* };

@@ -21,7 +21,7 @@ impl Define for Print {
         match (inputs.len(), &self.text) {
             (1, None) | (0, Some(_)) => Ok(vec![]),
             (got, None) => Err(type_error!("takes 1 operand (x), or none and a text, got {got}")),
-            (got, Some(_)) => Err(type_error!("takes no operand beside a text, got {got}")),
+            (got, Some(_)) => Err(type_error!("takes no operand next to a text, got {got}")),
         }
     }
 
@@ -56,7 +56,7 @@ mod tests {
             ],
         );
         let text = Print { text: Some("here".to_string()), ..value };
-        check_types(text, &[(&[], ""), (&["f32[1]"], "print: takes no operand beside a text, got 1")]);
+        check_types(text, &[(&[], ""), (&["f32[1]"], "print: takes no operand next to a text, got 1")]);
     }
 
     #[test]

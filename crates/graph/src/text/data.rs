@@ -16,7 +16,7 @@ pub(super) enum Data<'t> {
     Bytes(&'t str),
     /// Numbers in row-major order.
     Numbers(Vec<Number<'t>>),
-    /// Bytes that are kept beside the text.
+    /// Bytes that are kept apart from the text.
     Detached(Bytes),
 }
 

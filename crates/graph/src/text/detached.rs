@@ -1,4 +1,4 @@
-//! Text without its large constants, which are kept beside it as bytes: what artifacts store.
+//! Text without its large constants, which are kept apart from it as bytes: what artifacts store.
 
 use std::collections::HashMap;
 
@@ -89,10 +89,10 @@ mod tests {
             assert_eq!(error.to_string(), format!("line 1: {message}"));
         };
         let constant = |data: &str| format!("graph g() {{ %0 = constant {data} return %0 }}");
-        check(&constant("@1 : f32[2]"), "there is no constant @1 beside the text, which has 1");
+        check(&constant("@1 : f32[2]"), "there is no constant @1 with the text, which has 1");
         check(&constant("@x : f32[2]"), "expected a constant's number, found `x`");
         check(&constant("@0 : f32[3]"), "f32[3] needs 12 bytes, got 8");
         let error = Graph::parse(&constant("@0 : f32[2]")).unwrap_err();
-        assert_eq!(error.to_string(), "line 1: there is no constant @0 beside the text, which has 0");
+        assert_eq!(error.to_string(), "line 1: there is no constant @0 with the text, which has 0");
     }
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `docs/reference/graph-text.md` has the grammar, and the attributes of each op. `constant @3` is the fourth of the
-//! constants that are kept beside the text, see [`crate::Graph::detached_text`].
+//! constants that are kept apart from the text, see [`crate::Graph::detached_text`].
 
 mod data;
 mod detached;

@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3: Llama with latent attention, and experts beside those that every token gets.
+//! DeepSeek V2 and V3: Llama with latent attention, and experts in addition to those that every token gets.
 
 use graph::ops::RopeStyle;
 use serde_json::json;

@@ -1,5 +1,5 @@
 //! Gemma 3n: Gemma 3 with several residual streams, layers that take a part of a second embedding, a projection of low rank
-//! beside attention, sparse gates in the first layers, and last layers that read the keys and values of earlier ones.
+//! next to attention, sparse gates in the first layers, and last layers that read the keys and values of earlier ones.
 
 use graph::ops::Unary;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub(crate) const GEMMA3N_VISION: Architecture = Architecture {
     ..GEMMA3N
 };
 
-/// Of streams, and of the projection beside attention.
+/// Of streams, and of the projection next to attention.
 const NAMES: NameTable = &[
     ("altup_projections.#", "altup_proj.#"),
     ("altup_unembed_projections.#", "altup_unembd_proj.#"),
@@ -82,7 +82,7 @@ pub(super) const LAYER_EMBEDDING_NAMES: NameTable = &[
     ("layers.#.post_per_layer_input_norm", "blk.#.post_norm"),
 ];
 
-/// The rank of the projections beside attention, which GGUF files leave out.
+/// The rank of the projections next to attention, which GGUF files leave out.
 const RANK: usize = 64;
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Gemma 4: Gemma 3 with normalized values, larger heads in layers without window, of which the first pairs turn, and by
-//! size a part of a second embedding for each layer, shared keys and values, or experts beside the dense block.
+//! size a part of a second embedding for each layer, shared keys and values, or experts in addition to the dense block.
 
 use graph::ops::Unary;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ pub(crate) const GEMMA4_UNIFIED: Architecture = Architecture {
     ..GEMMA4
 };
 
-/// The number that a layer's result is multiplied with, and experts beside the dense block.
+/// The number that a layer's result is multiplied with, and experts in addition to the dense block.
 const NAMES: NameTable = &[
     ("layers.#.layer_scalar", "blk.#.layer_output_scale"),
     ("layers.#.router.proj", "blk.#.ffn_gate_inp"),

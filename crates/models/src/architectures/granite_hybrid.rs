@@ -1,4 +1,4 @@
-//! Granite 4: Granite with state spaces in place of most attention, which has no positions then, and with experts beside a block
+//! Granite 4: Granite with state spaces in place of most attention, which has no positions then, and with experts in addition to a block
 //! that every token gets, or that block alone.
 
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! MPNet: BERT with relative positions beside the learned ones, and without token types.
+//! MPNet: BERT with relative positions in addition to the learned ones, and without token types.
 
 use graph::ops::Unary;
 

@@ -119,7 +119,7 @@ impl<'a> Description<'a> {
         }
     }
 
-    /// What an encoder has beside.
+    /// What an encoder has in addition.
     pub(super) fn encoder_config(&self) -> Result<EncoderConfig, Error> {
         match self {
             Description::Gguf { metadata, .. } => EncoderConfig::from_gguf(metadata),

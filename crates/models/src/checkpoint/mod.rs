@@ -596,7 +596,7 @@ fn factors_of(name: &str, factors: &Tensor, weights: &Weights) -> Vec<f32> {
     if weights.has_value(name) { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
 }
 
-/// The text of a file beside the weights.
+/// The text of a file next to the weights.
 fn read_text(path: &Path) -> std::io::Result<String> {
     String::from_utf8(weights::read_file(path)?).map_err(std::io::Error::other)
 }

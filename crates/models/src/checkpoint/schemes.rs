@@ -11,7 +11,7 @@ type Rule = fn(&Weights, &str, &Tensor) -> Option<&'static str>;
 
 /// In order: names before dtypes, as several schemes store the same dtypes.
 const RULES: &[Rule] = &[
-    // compressed-tensors and ModelOpt: 4-bit floats have a scale for the whole tensor beside those of groups.
+    // compressed-tensors and ModelOpt: 4-bit floats have a scale for the whole tensor in addition to those of groups.
     |_, name, _| (leaf(name, "weight_global_scale") || leaf(name, "weight_scale_2")).then_some("NVFP4"),
     |_, name, _| leaf(name, "weight_packed").then_some("this format of compressed-tensors"),
     |_, name, _| name.contains(".quant_state.bitsandbytes").then_some("bitsandbytes (4 bits)"),

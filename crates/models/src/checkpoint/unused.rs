@@ -1,4 +1,4 @@
-//! Tensors that nobody asks for: a sign that a file is of another architecture than it says, or damaged.
+//! Tensors that the architecture does not use: a sign that a file is of another architecture than it says, or damaged.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What configurations say of encoders, beside what they say of every model.
+//! What configurations say of encoders, in addition to what they say of every model.
 
 use std::collections::BTreeMap;
 

@@ -56,7 +56,7 @@ pub struct Config {
     pub layer_embedding: Option<[usize; 2]>,
     /// The residual streams, if there are several.
     pub streams: Option<StreamConfig>,
-    /// The rank of projections beside attention, if there are some.
+    /// The rank of projections next to attention, if there are some.
     pub low_rank: Option<usize>,
     /// The experts in place of that block.
     pub experts: Option<ExpertConfig>,
@@ -66,7 +66,7 @@ pub struct Config {
     pub delta: Option<DeltaConfig>,
     /// Tokens that each result of the short convolutions sees that are in place of attention.
     pub short_convolution: Option<usize>,
-    /// The state spaces in place of attention, or beside it.
+    /// The state spaces in place of attention, or in addition to it.
     pub state_space: Option<StateSpaceConfig>,
     /// The factors inside of layers.
     pub layer_multipliers: LayerMultipliers,
@@ -157,7 +157,7 @@ pub struct ExpertConfig {
     pub per_token: usize,
     /// The width inside each.
     pub width: usize,
-    /// The width inside an expert that every token gets beside.
+    /// The width inside an expert that every token gets as well.
     pub shared_width: Option<usize>,
     /// The width of what they read and compute, if it is not that of the model.
     pub latent: Option<usize>,
@@ -538,7 +538,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Checks what differs between layers, and what they have beside their blocks.
+    /// Checks what differs between layers, and what they have in addition to their blocks.
     fn check_layers(&self) -> Result<(), String> {
         let within = |what: &str, size: usize, limit: usize| match size {
             0 => Err(format!("the {what} is 0, expected 1 to {limit}")),
@@ -580,7 +580,7 @@ impl Config {
                 return Err(format!("layers compute residual stream {active} of {count}"));
             }
         }
-        self.low_rank.map_or(Ok(()), |rank| within("rank beside attention", rank, MAX_SIZE))?;
+        self.low_rank.map_or(Ok(()), |rank| within("rank next to attention", rank, MAX_SIZE))?;
         self.check_shared_layers()
     }
 

@@ -287,7 +287,7 @@ fn latent_keys(config: &Config, latent: LatentConfig) -> Vec<(&'static str, Meta
     keys
 }
 
-/// What layers have beside their blocks.
+/// What layers have in addition to their blocks.
 fn layer_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let mut keys = Vec::new();

@@ -26,7 +26,7 @@ pub struct Experts {
     pub per_token: usize,
     /// How they are chosen, and how much each counts.
     pub routing: Routing,
-    /// An expert that every token gets beside.
+    /// An expert that every token gets as well.
     pub shared: Option<SharedExpert>,
     /// Whether the projections of experts have biases.
     pub bias: bool,

@@ -1,7 +1,7 @@
 //! Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024): all heads share one row of each token, from which each
 //! makes its keys and values.
 //!
-//! The cache keeps the rows: a latent, and beside it the dims of keys that are rotated. What makes keys of latents is applied
+//! The cache keeps the rows: a latent, followed by the dims of keys that are rotated. What makes keys of latents is applied
 //! to queries instead, and what makes values of them to the attended latents, so that prompts and single tokens run
 //! alike: attention of many heads to one row.
 

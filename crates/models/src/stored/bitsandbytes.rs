@@ -52,7 +52,7 @@ impl FourBits {
         nested: Option<Nested<'_>>,
         others: Vec<String>,
     ) -> Result<FourBits, Refusal> {
-        let state = state.ok_or_else(|| (absmax.leaf, "has no quant_state beside it".to_string()))?;
+        let state = state.ok_or_else(|| (absmax.leaf, "has no quant_state next to it".to_string()))?;
         if state.tensor.dtype() != DType::U8 {
             return Err(state.refuse("u8, the bytes of JSON"));
         }

@@ -50,7 +50,7 @@ impl Layer {
         [qweight, scales, qzeros, g_idx]: [Option<Part<'_>>; 4],
         config: &GptqConfig,
     ) -> Result<Layer, Refusal> {
-        let missing = |leaf| (leaf, "missing beside its qweight".to_string());
+        let missing = |leaf| (leaf, "missing next to its qweight".to_string());
         let qweight = qweight.ok_or_else(|| missing("qweight"))?;
         let scales = scales.ok_or_else(|| missing("scales"))?;
         let qzeros = qzeros.ok_or_else(|| missing("qzeros"))?;

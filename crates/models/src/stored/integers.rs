@@ -167,7 +167,7 @@ impl IntegerMatrix {
         zeros: Option<Part<'_>>,
         group_size: Option<usize>,
     ) -> Result<IntegerMatrix, Refusal> {
-        let missing = |leaf| (leaf, "missing beside its qweight".to_string());
+        let missing = |leaf| (leaf, "missing next to its qweight".to_string());
         let (scales, zeros) =
             (scales.ok_or_else(|| missing("scales"))?, zeros.ok_or_else(|| missing("qzeros"))?);
         let [columns, words] = codes.matrix(&[DType::I32])?;
@@ -207,7 +207,7 @@ impl IntegerMatrix {
         bits: usize,
         others: Vec<String>,
     ) -> Result<IntegerMatrix, Refusal> {
-        let scales = scales.ok_or_else(|| ("weight_scale", format!("missing beside its {}", codes.leaf)))?;
+        let scales = scales.ok_or_else(|| ("weight_scale", format!("missing next to its {}", codes.leaf)))?;
         let is_words = codes.tensor.dtype() == DType::I32;
         let [rows, stored] = codes.matrix(&[DType::I32, DType::I8])?;
         let each = if is_words { 32 / bits } else { 1 };

@@ -21,7 +21,7 @@ pub(crate) struct Mxfp4 {
 
 impl Mxfp4 {
     pub(crate) fn of(blocks: Part<'_>, scales: Option<Part<'_>>) -> Result<Mxfp4, Refusal> {
-        let scales = scales.ok_or_else(|| ("scales", "missing beside its blocks".to_string()))?;
+        let scales = scales.ok_or_else(|| ("scales", "missing next to its blocks".to_string()))?;
         let exponents = matches!(scales.tensor.dtype(), DType::U8 | DType::F8E8M0);
         let (outer, columns) = match &blocks.tensor.shape()[..] {
             [outer @ .., groups, 16] if (1..=2).contains(&outer.len()) => (outer, groups * ELEMENTS),

@@ -31,7 +31,7 @@ impl Nvfp4 {
         of_matrix: Part<'_>,
         others: Vec<String>,
     ) -> Result<Nvfp4, Refusal> {
-        let scales = scales.ok_or_else(|| ("weight_scale", format!("missing beside its {}", codes.leaf)))?;
+        let scales = scales.ok_or_else(|| ("weight_scale", format!("missing next to its {}", codes.leaf)))?;
         let [rows, bytes] = codes.matrix(&[DType::U8])?;
         let columns = 2 * bytes;
         if !columns.is_multiple_of(ELEMENTS) || rows * columns == 0 {

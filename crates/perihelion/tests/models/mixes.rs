@@ -27,7 +27,7 @@ const MIXES: u32 = 75;
 const TEXT: usize = 56;
 
 /// A small model of each kind of state: convolutions, state spaces with a number for each channel and for each head, and gated
-/// delta nets, beside attention and without it; latents, with indexers too; shared keys and values; sinks; chunks.
+/// delta nets, with attention and without it; latents, with indexers too; shared keys and values; sinks; chunks.
 pub(crate) const KINDS: [&str; 9] =
     ["lfm2", "jamba", "mamba2", "qwen3_next", "deepseek_v3", "deepseek_v32", "gemma3n", "gpt_oss", "llama4"];
 

@@ -78,7 +78,7 @@ fn layers_with_different_heads_get_separate_caches() {
     }
 }
 
-/// A latent and the rotated dims beside it, once for each layer; and the keys of indexers.
+/// A latent and its rotated dims, once for each layer; and the keys of indexers.
 #[test]
 fn latents_are_kept_once() {
     let bytes = |name: &str| {

@@ -67,7 +67,7 @@ impl PipelineConfig {
         Ok(self.clone().locate()?.bytes()?)
     }
 
-    /// Fetches the weights that are not on this machine, with what stands beside them, and makes `weight_path` the paths
+    /// Fetches the weights that are not on this machine, with the files next to them, and makes `weight_path` the paths
     /// of all of them.
     ///
     /// # Errors
@@ -117,8 +117,8 @@ impl PipelineConfig {
         Ok(local)
     }
 
-    /// Reads `config.json`, if the files have one, so that it need not be looked for again. If it is damaged, whoever
-    /// needs it says so.
+    /// Reads `config.json`, if the files have one, so that it need not be looked for again. If it is damaged, the code
+    /// that needs it returns the error.
     pub(crate) fn keep_config(&self, folder: &Path) {
         let path = folder.join("config.json");
         if path.is_file() {

@@ -179,7 +179,7 @@ impl Embedder {
     /// As [`Embedder::stream`], without waiting.
     ///
     /// # Errors
-    /// As there, and [`Error::Busy`] if the queue has no room for the first texts.
+    /// As [`Embedder::stream`], and [`Error::Busy`] if the queue has no room for the first texts.
     pub fn try_stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
         let mut stream = self.submit(request.into())?;
         stream.try_prepare()?;

@@ -19,7 +19,7 @@ use crate::runner::Logits;
 use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
 use crate::sampling_options::SamplingOptions;
 
-/// What the generator keeps of a sequence beside its tokens.
+/// What the generator keeps of a sequence in addition to its tokens.
 pub(super) struct Active {
     /// Without its prompt, which the sequence has.
     request: Request,
@@ -38,7 +38,7 @@ pub(super) struct Active {
     forced: Vec<u32>,
     /// What cannot be chosen before `min_new_tokens`.
     forbidden: Vec<u32>,
-    /// How many of the most probable tokens to report beside each of the prompt's.
+    /// How many of the most probable tokens to report for each of the prompt's.
     scores: Option<usize>,
     /// To be reported with the first step.
     warning: Option<Warning>,

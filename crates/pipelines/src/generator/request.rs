@@ -144,7 +144,7 @@ impl Request {
         self.prompt.len().saturating_sub(self.generated)
     }
 
-    /// The log-probabilities wanted of the prompt: how many of the most probable tokens beside each.
+    /// The log-probabilities wanted of the prompt: how many of the most probable tokens for each.
     pub fn scores(&self) -> Option<usize> {
         self.prompt_logprobs.or(if self.echo { self.logprobs } else { None })
     }

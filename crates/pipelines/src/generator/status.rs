@@ -114,7 +114,7 @@ impl Histogram {
 }
 
 impl Status {
-    /// The counts of what there is to do, beside those of what was done.
+    /// The counts of what there is to do, with those of what was done.
     pub(super) fn now(self, scheduler: &Scheduler, paused: usize) -> Status {
         let cache = scheduler.cache();
         Status {

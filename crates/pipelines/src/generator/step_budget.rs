@@ -1,4 +1,4 @@
-//! How many prompt tokens may run beside sequences that decode, so that a step takes no longer than it is to.
+//! How many prompt tokens may run with sequences that decode, so that a step takes no longer than it is to.
 //!
 //! A step takes the time of one that only decodes, and more for each prompt token; both are measured. Time that rises
 //! counts at once, time that falls by and by, and the share of prompts at most doubles from one such step to the next: one
@@ -66,7 +66,7 @@ impl StepBudget {
 mod tests {
     use super::*;
 
-    /// Steps beside sequences that decode: for each the time that it takes on a machine with these costs.
+    /// Steps with sequences that decode: for each the time that it takes on a machine with these costs.
     fn steps(budget: &mut StepBudget, count: usize, decode: f64, token: f64) -> Vec<f64> {
         let step = |_| {
             let tokens = budget.prefill_tokens().min(512);

@@ -277,7 +277,7 @@ fn a_prompt_is_scored_as_it_would_be_made() {
         assert_eq!(read.as_ref(), Some(made), "token {at}");
     }
     assert!(score.tokens.is_empty() && score.finished == Some(FinishReason::Length));
-    // Whoever runs beside, and when pages are short: the same bits.
+    // The same bits whatever else runs, and when pages are short.
     let others = ["The fox", "A king had three sons, and", "There was"].map(|text| request(&model, text, 60));
     let tight = settings(&model).with_cache_tokens(128);
     let mut mix = others.to_vec();
@@ -362,7 +362,7 @@ fn status_counts_requests_tokens_and_steps() {
     assert_eq!(status.cached_tokens, 2 * (prompt as u64 - 1));
 }
 
-/// However few prompt tokens a step may have beside those that decode, the results are the same to the bit.
+/// However few prompt tokens a step may have next to decoding sequences, the results are the same to the bit.
 #[test]
 fn short_steps_change_no_result() {
     let model = storyteller();

@@ -4,7 +4,7 @@
 //! has a name, the keyed hash of its parent's name and its own tokens, which finds it; its tokens and its parent
 //! are compared as well, so that no collision can lend a page that holds something else.
 //!
-//! Whoever holds a page holds its parent too, and pages are released tail first, so a page never outlives its
+//! A sequence that holds a page holds its parent too, and pages are released tail first, so a page never outlives its
 //! parent here. It belongs to the tenant of its parent, so that it is given up before that.
 
 use std::collections::{HashMap, VecDeque};

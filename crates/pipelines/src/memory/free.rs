@@ -250,6 +250,6 @@ mod tests {
         );
         let status = ("proc/self/status", "Name:\tperi\nVmSize:\t    1000 kB\nVmData:\t    10 kB\n");
         assert_eq!(system(&[MEMINFO, limits, status]), (Some(3_072_000 - 1_024_000), None));
-        assert_eq!(system(&[MEMINFO, limits]).0, Some(MACHINE), "of which nobody knows what is taken");
+        assert_eq!(system(&[MEMINFO, limits]).0, Some(MACHINE), "how much of it is taken is unknown");
     }
 }

@@ -288,7 +288,7 @@ impl PipelineConfig {
         let saved = self.serialized_model_path.is_some();
         warn(
             saved && self.save_to_serialized_model_path.is_some(),
-            "save_to_serialized_model_path has no effect beside serialized_model_path, which was saved before",
+            "save_to_serialized_model_path has no effect with serialized_model_path, which was saved before",
         );
         warn(self.trust_remote_code, "trust_remote_code has no effect: the code of a repo is never run");
         warn(
@@ -495,7 +495,7 @@ fn encoding_of(
 }
 
 /// What a model's files say of how its tokens are to be chosen. Of a GGUF file, that is its own metadata, and what lies
-/// beside it if a folder or a repo was named: beside a single file there may be other models.
+/// next to it if a folder or a repo was named: next to a single file there may be other models.
 fn recommended_sampling(
     checkpoint: &Checkpoint,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! The digest of a model, from its headers, the files beside its weights, and samples of the weights: milliseconds, however
+//! The digest of a model, from its headers, the files next to its weights, and samples of the weights: milliseconds, however
 //! large it is.
 
 use std::path::Path;
@@ -45,7 +45,7 @@ fn add_samples(hasher: &mut Hasher, file: &WeightFile) {
     }
 }
 
-/// Whether a file beside a GGUF file with a tokenizer is read. Others in its folder may be of other models.
+/// Whether a file next to a GGUF file with a tokenizer is read. Others in its folder may be of other models.
 fn is_settings(name: &str) -> bool {
     ["config.json", "generation_config.json"].contains(&name)
 }

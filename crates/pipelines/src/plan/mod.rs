@@ -310,7 +310,7 @@ impl Plan {
                 (Err(TextError::Tokenizer { problem, .. }), Some(weights))
                     if weights.format() == Format::Gguf =>
                 {
-                    let problem = format!("the file has none inside, nor is there one beside it: {problem}");
+                    let problem = format!("the file has none inside, nor is there one next to it: {problem}");
                     Err(TextError::tokenizer(origin(weights), problem).into())
                 }
                 (other, _) => Ok(other?),

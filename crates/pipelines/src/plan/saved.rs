@@ -250,7 +250,7 @@ fn tensors(weights: &Weights) -> String {
     blake3::hash(lines.concat().as_bytes()).to_hex().to_string()
 }
 
-/// The model of a saved file without another file beside it: its metadata, its tensors, and the values of its vectors.
+/// The model of a saved file without another file next to it: its metadata, its tensors, and the values of its vectors.
 ///
 /// # Errors
 /// If it cannot be read, is damaged, or was saved from other weights than GGUF files.
@@ -340,7 +340,7 @@ fn unwritable(path: &Path) -> Option<String> {
     }
 }
 
-/// The files of the model: its weights, and what stands beside them.
+/// The files of the model: its weights, and the files next to them.
 fn own_files(config: &PipelineConfig, folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().filter_map(Result::ok);
     let beside = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_beside_weights));

@@ -85,7 +85,7 @@ impl Probe {
             self.sums.iter_mut().zip(&values).for_each(|(sum, &square)| *sum += f64::from(square));
             return;
         }
-        let chosen = next().to_tensor().expect("nobody writes outputs").to_f32_vec();
+        let chosen = next().to_tensor().expect("nothing writes outputs").to_f32_vec();
         let columns = inputs.shape().last().copied().unwrap_or(1);
         self.sums.resize(self.experts * columns, 0.0);
         let rows = values.len() / columns;

@@ -1,4 +1,4 @@
-//! Log-probabilities, for whoever asks how sure the model was.
+//! Log-probabilities of chosen tokens and of their alternatives.
 
 use super::candidates::select_top;
 use super::weights::{Scale, finite, mass, maximum};

@@ -2,7 +2,7 @@
 //!
 //! In order: penalties, bias, mask; then temperature, top-k, top-p, min-p; then the draw. The draw's random number
 //! comes from the request's seed and the token's position alone, and no sum depends on how it is computed, so what a
-//! sequence says depends on nothing that runs beside it.
+//! sequence says does not depend on what else runs.
 //!
 //! The three filters each keep a prefix of the tokens sorted by probability, of which little is ever sorted: the whole
 //! row is read a few times, at memory speed, and a few hundred candidates are looked at closely.

@@ -2,7 +2,7 @@
 //!
 //! Running sequences come first, oldest first, each with the tokens it still has to run (one when it decodes).
 //! What is left of the token budget goes to waiting sequences, whose tenants take turns ([`waiting`]), so a long prompt
-//! is prefilled in chunks beside others that decode. When pages run out, the newest running sequence gives its
+//! is prefilled in chunks while others decode. When pages run out, the newest running sequence gives its
 //! pages back; its tokens, generated ones included, run again later, before any sequence that has not started.
 //!
 //! A model may keep a state of each sequence. There are slots for the states of all that may run, and a slice ends where a
@@ -42,7 +42,7 @@ pub struct Limits {
 /// When a waiting sequence may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batching {
-    /// As soon as there is room for it, beside others wherever they are.
+    /// As soon as there is room for it, whatever stage others are in.
     Continuous,
     /// When nothing else runs: those that start together run until the last of them has ended. Their prompts run
     /// in one step, padded to a common length.

@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Checks that each slice reads the state after the tokens before it, and that nobody else writes what it reads or writes.
+    /// Checks that each slice reads the state after the tokens before it, and that no other slice writes what it reads or writes.
     fn check_states(&self, batch: &Batch, scheduler: &Scheduler) {
         if self.states.is_empty() {
             assert!(batch.slices.iter().all(|slice| (slice.state_from, slice.state_to) == (0, 0)));

@@ -292,7 +292,7 @@ fn pages_for_all_decode_steps_are_reserved() {
     assert_eq!([1, 2, 3].map(|_| free_after_step(&mut scheduler)), [3, 1, 1]);
     assert!(scheduler.remove(SequenceId(0)).is_some());
     assert_eq!(scheduler.cache().num_free(), 4);
-    // Two that would need four pages more have two: they take as many steps as those hold, and preempt nobody.
+    // Two that would need four pages more have two: they take as many steps as those hold, and preempt no other.
     scheduler.add(distinct(1, 16, 50)).unwrap();
     scheduler.add(distinct(2, 16, 50)).unwrap();
     for _ in 0..12 {

@@ -1,7 +1,7 @@
 //! Who starts next: tenants take turns; of a tenant's sequences, the one with the lowest priority number starts first, and of
 //! these the one that came first.
 //!
-//! A sequence is passed when another starts that came later. Whoever passes a sequence passes those before it too, so the
+//! A sequence is passed when another starts that came later. One that passes a sequence passes those before it too, so the
 //! first has been passed most often. Once that is [`MAX_PASSES`] times, the first is next, which passes none. So none is
 //! ever passed more often, and each starts after finitely many others.
 

@@ -182,7 +182,7 @@ impl TextGenerator {
     /// As [`TextGenerator::stream`], without waiting.
     ///
     /// # Errors
-    /// As there, and [`Error::Busy`] if too much waits.
+    /// As [`TextGenerator::stream`], and [`Error::Busy`] if too much waits.
     pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let request = self.encode(request.into())?;
         let mut tickets = self.queue.try_enter(std::slice::from_ref(&request))?;

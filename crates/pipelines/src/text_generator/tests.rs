@@ -122,7 +122,7 @@ fn blocking_and_async_callers_get_the_same() {
 #[test]
 fn dropping_cancels_wherever_a_request_is() {
     let generator = start();
-    // Four that answer, and two that wait for a place; as nobody reads on, none comes to its end.
+    // Four that answer, and two that wait for a place; as their streams are not read, none comes to its end.
     let mut streams: Vec<TextStream> =
         (0..6).map(|_| generator.stream(request("Once upon a time", 400)).unwrap()).collect();
     assert!(streams[0].by_ref().any(|event| matches!(event, Ok(EventKind::Token { .. }))));
@@ -161,7 +161,7 @@ fn a_slow_reader_is_paused_and_loses_nothing() {
     }
     assert_eq!(tokens, expected.tokens);
     assert_eq!(slow.usage(), expected.usage);
-    // A paused one that nobody will read is forgotten.
+    // A paused one whose stream is dropped is forgotten.
     let forgotten = generator.stream(request("Once upon a time", 480)).unwrap();
     wait_until(&generator, "paused", |status| status.paused == 1);
     drop(forgotten);

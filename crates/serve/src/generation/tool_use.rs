@@ -146,7 +146,7 @@ impl ToolUse {
     }
 }
 
-/// The names of `allowed_tools`, which stand in an object of their own or beside its type.
+/// The names of `allowed_tools`, which stand in an object of their own or next to its type.
 fn allowed(choice: &Value, tools: &[Tool]) -> Result<Option<Vec<String>>, ApiError> {
     if choice["type"] != "allowed_tools" {
         return Ok(None);

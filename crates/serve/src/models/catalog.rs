@@ -124,7 +124,7 @@ impl CatalogFile {
         serde_json::from_slice(&text).map_err(|error| wrong(path, error.to_string()))
     }
 
-    /// Writes the whole file beside its place, and then moves it there.
+    /// Writes the whole file next to its place, and then moves it there.
     fn write(&self, path: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).expect("the objects have text keys");
         let unfinished = path.with_added_extension("new");

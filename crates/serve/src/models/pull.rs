@@ -37,7 +37,7 @@ pub(crate) struct PulledFile {
 }
 
 impl Models {
-    /// Fetches the newest commit of a model, and lists it for requests. It goes on if nobody looks.
+    /// Fetches the newest commit of a model, and lists it for requests. It goes on if the client leaves.
     pub(crate) fn pull(self: &Arc<Self>, name: RepoName) -> watch::Receiver<PullState> {
         let key = name.to_string();
         let mut pulls = self.pulls.0.lock().unwrap_or_else(PoisonError::into_inner);

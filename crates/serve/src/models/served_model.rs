@@ -20,7 +20,7 @@ pub(crate) struct ServedModel {
     pub(super) key: ModelKey,
     /// Its name and its settings.
     pub(super) config: ModelConfig,
-    /// Whether a request added it, and not whoever started the server.
+    /// Whether a request added it, and not the command line or the settings.
     pub(super) is_added: bool,
     /// Seconds since 1970.
     pub(crate) created: u64,

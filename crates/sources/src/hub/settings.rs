@@ -44,7 +44,7 @@ impl Token {
         Ok(Some(Token(text.to_string())).filter(|token| !token.0.is_empty()))
     }
 
-    /// The value of the header that is sent to the hub, and to nobody else.
+    /// The value of the header that is sent to the hub, and to no other host.
     #[cfg(feature = "hub")]
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)

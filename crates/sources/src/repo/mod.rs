@@ -305,9 +305,6 @@ impl HuggingFaceRepo {
     }
 
     /// The files of [`HuggingFaceRepo::headers`].
-    ///
-    /// # Errors
-    /// As there.
     pub(crate) fn header_files(&self, filenames: &[String]) -> Result<Vec<WeightFile>, Error> {
         match &self.place {
             RepoLocation::Local { .. } => {
@@ -495,7 +492,7 @@ impl fmt::Debug for HuggingFaceRepo {
     }
 }
 
-/// Whether a file is the one that the repository consists of, a part of the same set, or beside it without being
+/// Whether a file is the one that the repository consists of, a part of the same set, or next to it without being
 /// weights (configuration, tokenizer).
 fn belongs_to(name: &str, only: &str) -> bool {
     name == only || WeightsFormat::of_file_name(name).is_none() || sets([name, only]).len() == 1

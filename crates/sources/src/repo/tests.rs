@@ -162,7 +162,7 @@ fn the_content_of_a_file_decides() {
     let folder = folder(&[
         ("model.f32.safetensors", safetensors(&[("a", "F32", &[2, 2]), ("b", "BF16", &[1, 2])])),
         ("model-bf16.safetensors", safetensors(&[("a", "F32", &[2, 2])])),
-        // However large the embedding beside it is.
+        // However large the embedding next to it is.
         (
             "gptq.safetensors",
             safetensors(&[

@@ -27,7 +27,7 @@ impl Steps {
     pub(super) const FINE: Steps = Steps { from: -0.9, by: 0.05, count: 36, absolute: false };
 }
 
-/// What an error in each value costs: more in important columns, and more where the value is large beside `spread`,
+/// What an error in each value costs: more in important columns, and more where the value is large compared with `spread`,
 /// the mean square of its surroundings.
 pub(super) fn costs<const N: usize>(values: &[f32], columns: &[f32], spread: f32) -> [f32; N] {
     std::array::from_fn(|i| columns[i] * (spread + values[i] * values[i]).sqrt())

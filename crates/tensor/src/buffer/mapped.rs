@@ -28,8 +28,8 @@ pub enum MapMode {
 impl Buffer {
     /// A buffer over a part of a file, from byte `offset` on. Modes `c` and `r+` read nothing before it is looked at.
     ///
-    /// In mode `r+` a file that ends before the part does is made longer, by zeros. Whoever overwrites a mapped file in
-    /// place changes the buffer, and whoever truncates it while it is in use ends the process with a bus error.
+    /// In mode `r+` a file that ends before the part does is made longer, by zeros. Overwriting a mapped file in
+    /// place changes the buffer, and truncating it while it is in use ends the process with a bus error.
     /// Replacing it by renaming is harmless. Two buffers mapped `r+` over the same part must not be used at once.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ fn read(mut file: File, offset: u64, len: usize) -> std::io::Result<AlignedBytes
 fn map(file: &File, offset: u64, len: usize, mode: MapMode) -> std::io::Result<Memory> {
     let mut options = MmapOptions::new();
     options.offset(offset).len(len);
-    // SAFETY: that nobody truncates or overwrites a file in use is the one thing every program that maps files relies
+    // SAFETY: that no program truncates or overwrites a file in use is the one thing every program that maps files relies
     // on, and the documentation of `Buffer::mmap` says so.
     let map =
         unsafe { if mode == MapMode::ReadWrite { options.map_mut(file) } else { options.map_copy(file) } }?;

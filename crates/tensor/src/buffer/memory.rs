@@ -46,7 +46,7 @@ impl Memory {
     ///
     /// # Safety
     /// Until the owner is dropped, `data` is valid for reads of `len` bytes, and for writes unless every buffer over it
-    /// is read-only; nobody writes it but through guards on this memory, or reads it while such a guard writes.
+    /// is read-only; it is written only through guards on this memory, and not read elsewhere while such a guard writes.
     pub(super) unsafe fn foreign(data: NonNull<u8>, len: usize, owner: Box<dyn Send>) -> Memory {
         Memory {
             data,
@@ -105,7 +105,7 @@ impl Memory {
     }
 }
 
-/// Read access to a buffer's bytes; others may read, nobody writes.
+/// Read access to a buffer's bytes; others may read, none may write.
 pub struct ReadGuard {
     data: NonNull<u8>,
     len: usize,
@@ -149,7 +149,7 @@ impl Drop for ReadGuard {
     }
 }
 
-/// Write access to a buffer's bytes; nobody else has any.
+/// The only access to a buffer's bytes, for writing.
 pub struct WriteGuard {
     data: NonNull<u8>,
     len: usize,

@@ -140,7 +140,7 @@ impl Buffer {
     pub fn over_tensor(tensor: &Tensor) -> Buffer {
         let tensor = tensor.contiguous();
         let (data, len) = (NonNull::from(tensor.bytes()).cast(), tensor.bytes().len());
-        // SAFETY: the tensor keeps its bytes, which nobody writes, and a read-only buffer does not either.
+        // SAFETY: the tensor keeps its bytes, which nothing writes, and a read-only buffer does not either.
         let memory = unsafe { Memory::foreign(data, len, Box::new(tensor.clone())) };
         Buffer::over(tensor.dtype(), *tensor.shape(), memory).read_only()
     }
@@ -154,8 +154,8 @@ impl Buffer {
     ///
     /// # Safety
     /// Until the owner is dropped, `data` is valid for reads and writes of the bytes that dtype and shape need, but for
-    /// reads only if the buffer is at once made [`Buffer::read_only`]; and nobody writes them but through this buffer's
-    /// guards, or reads them while one of its [`WriteGuard`]s lives. The owner may be dropped on any thread.
+    /// reads only if the buffer is at once made [`Buffer::read_only`]; and they are written only through this buffer's
+    /// guards, and not read elsewhere while one of its [`WriteGuard`]s lives. The owner may be dropped on any thread.
     pub unsafe fn from_foreign(
         dtype: DType,
         shape: impl Into<Shape>,
@@ -292,7 +292,7 @@ impl Buffer {
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         assert!(self.dtype.reads_as::<T>(), "a {} buffer has no elements of type {}", self.dtype, T::DTYPE);
         let rows = self.contiguous().unwrap_or_else(|error| panic!("{error}"));
-        let guard = rows.read().expect("nobody writes a buffer that is being read back");
+        let guard = rows.read().expect("nothing writes a buffer that is being read back");
         bytemuck::pod_collect_to_vec(&guard)
     }
 
@@ -305,7 +305,7 @@ impl Buffer {
         Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
     }
 
-    /// The contents without a copy. While the tensor or a view of it lives, nobody can write the buffer's memory.
+    /// The contents without a copy. While the tensor or a view of it lives, the buffer's memory cannot be written.
     ///
     /// # Errors
     /// While someone writes, and for a view with gaps.

@@ -20,7 +20,7 @@ struct Export<M> {
 
 impl Buffer {
     /// The buffer for another library, which shares its memory. The guards of the buffer do not bind that library: who
-    /// reads and writes through its pointer must know that nobody else does.
+    /// reads and writes through its pointer must know that nothing else does.
     ///
     /// # Errors
     /// If the protocol has no such dtype: it knows no quantized blocks.
@@ -32,7 +32,7 @@ impl Buffer {
     /// read-only buffer as a copy, since neither can be said there.
     ///
     /// # Errors
-    /// As there, and while someone writes a buffer that has to be copied.
+    /// As [`Buffer::to_dlpack`], and if a buffer that has to be copied is being written.
     pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
         legacy(Source::Buffer(self.clone()))
     }
@@ -49,9 +49,6 @@ impl Tensor {
 
     /// As [`Tensor::to_dlpack`], for libraries that know no version 1 of the protocol: a copy, since these may write it,
     /// and `bool` as `u8`.
-    ///
-    /// # Errors
-    /// As there.
     pub fn to_dlpack_legacy(&self) -> Result<DlpackTensor, Error> {
         legacy(Source::Tensor(self.clone()))
     }

@@ -39,7 +39,7 @@ enum Source {
     Tensor(Tensor),
 }
 
-// SAFETY: by the contract of `from_raw`, the deleter may be called on any thread; all else is plain data that nobody
+// SAFETY: by the contract of `from_raw`, the deleter may be called on any thread; all else is plain data that nothing
 // changes. Our own exports keep a buffer or a tensor, which are both.
 unsafe impl Send for DlpackTensor {}
 // SAFETY: as above.
@@ -53,7 +53,7 @@ impl DlpackTensor {
     ///
     /// # Safety
     /// A pointer that is not null leads to a structure as the protocol demands it: its arrays hold `ndim` numbers, its
-    /// memory the elements these describe, until the deleter is called. Nobody else calls the deleter, which may be
+    /// memory the elements these describe, until the deleter is called. Nothing else calls the deleter, which may be
     /// called on any thread. While guards on a buffer made from it live, others neither write the memory nor, if the
     /// guard is one to write, read it.
     pub unsafe fn from_raw(raw: RawDlpack) -> Result<DlpackTensor, Error> {
@@ -183,7 +183,7 @@ impl DlpackTensor {
 impl Drop for DlpackTensor {
     fn drop(&mut self) {
         self.source = None;
-        // SAFETY: not null, and ours; by the contract of `from_raw` nobody else calls the deleter.
+        // SAFETY: not null, and ours; by the contract of `from_raw` nothing else calls the deleter.
         unsafe {
             match self.raw {
                 RawDlpack::Versioned(managed) => {
@@ -221,7 +221,7 @@ impl Buffer {
         let (dtype, shape, data) = tensor.check()?;
         let read_only = tensor.is_read_only();
         // SAFETY: `check` found the memory to be as large as dtype and shape need; the contract of `from_raw` says the
-        // rest, and `tensor` keeps the memory. Nobody writes it where the structure is shared: of that only
+        // rest, and `tensor` keeps the memory. Nothing writes it where the structure is shared: of that only
         // `Tensor::from_shared_dlpack` makes buffers, to read them.
         let buffer = unsafe { Buffer::from_foreign(dtype, shape, data, tensor) }?;
         Ok(if read_only { buffer.read_only() } else { buffer })
@@ -239,9 +239,6 @@ impl Tensor {
     }
 
     /// As [`Tensor::from_dlpack`], of a structure that others keep too; the last one frees it.
-    ///
-    /// # Errors
-    /// As there.
     pub fn from_shared_dlpack(tensor: &Arc<DlpackTensor>) -> Result<Tensor, Error> {
         match &tensor.source {
             Some(Source::Tensor(source)) if source.is_contiguous() => Ok(source.clone()),

@@ -92,7 +92,7 @@ unsafe fn reimport(raw: RawDlpack) -> Buffer {
 fn buffers_of_every_dtype_share_their_memory() {
     for dtype in DType::every().filter(|&dtype| types::to_dlpack(dtype).is_some()) {
         let buffer = Buffer::zeros(dtype, [2, 4]);
-        // SAFETY: exported just now, and nobody else looks at the memory.
+        // SAFETY: exported just now, and nothing else looks at the memory.
         let (new, old) = unsafe {
             (
                 reimport(buffer.to_dlpack().unwrap().into_raw()),
@@ -163,7 +163,7 @@ fn views_with_gaps_are_exported_and_not_imported() {
     let tensor = exported.tensor();
     // SAFETY: exported just now, with two axes.
     let strides = unsafe { slice::from_raw_parts(tensor.strides, 2) };
-    // SAFETY: the first element, which nobody writes.
+    // SAFETY: the first element, which nothing writes.
     assert_eq!((strides, unsafe { *tensor.data.cast::<u8>() }), (&[-2i64, 1][..], 3));
     let error = Buffer::from_dlpack(exported).unwrap_err().to_string();
     assert_eq!(error, "DLPack: strides [-2, 1] of shape [2, 2], expected a row-major array");

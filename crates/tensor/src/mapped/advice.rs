@@ -28,7 +28,7 @@ pub(super) fn prefetch(map: &Mmap, range: Range<usize>) {
 /// Gives the physical memory of whole pages back to the system. Reading them later reads the file again.
 #[cfg(unix)]
 pub(super) fn release(map: &Mmap, pages: Range<usize>) {
-    // SAFETY: the pages are clean pages of a private file mapping that nobody can write through, so a later read finds
+    // SAFETY: the pages are clean pages of a private file mapping that cannot be written through, so a later read finds
     // the same bytes in the file; live views stay valid.
     let _ =
         unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len()) };

@@ -17,7 +17,7 @@ use crate::Error;
 pub(super) struct Traits {
     /// Forms of content, by role.
     contents: BTreeMap<&'static str, Forms>,
-    /// Forms of the content beside tool calls: a text stands for an empty one, parts for null.
+    /// Forms of the content next to tool calls: a text stands for an empty one, parts for null.
     empty: Forms,
     /// Forms of arguments: a text, and parts for an object.
     arguments: Forms,

@@ -369,7 +369,7 @@ const DIFFERENCES: &[&str] = &[
     r#"{{ "abc".encode() }}"#,
     r#"{{ "{!r}".format(s) }}"#,
     "{{ d | pprint }}",
-    // A separator of ASCII beside a tag.
+    // A separator of ASCII next to a tag.
     "a\u{1c}{{- 'b' -}}\u{1c}",
 ];
 

@@ -216,7 +216,7 @@ impl Walk {
             self.format(map, format, &mut prepared)?;
         }
         if map.contains_key("multipleOf") {
-            // Whoever reads larger numbers as floating-point numbers would find others.
+            // Programs that read larger numbers as floating-point numbers would find others.
             add_rule(&mut prepared, json!({ "minimum": -(MAX_INTEGER as i64), "maximum": MAX_INTEGER }));
         }
         Ok(Value::Object(prepared))

@@ -1,4 +1,4 @@
-//! The files beside a tokenizer that say which ids begin and end a text.
+//! The files next to a tokenizer that say which ids begin and end a text.
 
 use std::collections::BTreeSet;
 

@@ -111,7 +111,7 @@ enum Encoder {
 
 /// The files that may hold a tokenizer, in the order of preference.
 pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
-/// The files beside it that say which tokens begin and end a text.
+/// The files next to it that say which tokens begin and end a text.
 pub const COMPANION_FILES: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
 /// Longer texts than this many bytes are refused: places in a text are 32-bit numbers.
 const MAX_TEXT: usize = 1 << 30;
@@ -137,7 +137,7 @@ impl Tokenizer {
         }
     }
 
-    /// From a `tokenizer.json` or a SentencePiece `.model` file, with the configuration files beside it.
+    /// From a `tokenizer.json` or a SentencePiece `.model` file, with the configuration files next to it.
     ///
     /// # Errors
     /// When the file cannot be read, or is not a tokenizer that we support.
@@ -338,7 +338,7 @@ impl Tokenizer {
         }
     }
 
-    /// Takes over what the files beside the tokenizer say.
+    /// Takes over what the files next to the tokenizer say.
     fn heed(&mut self, companions: &Companions) {
         self.bos = companions.bos(self).or(self.bos);
         self.eos = companions.eos(self).or(self.eos);

@@ -61,7 +61,7 @@ pub(crate) fn header_needs(header: WeightFile, size: usize) -> Result<Option<usi
 }
 
 /// Reads all `count` files of the split set that the first of `files` is a part of, whether they are among these or lie
-/// beside it: tensors in the order of the parts, metadata of the first.
+/// next to it: tensors in the order of the parts, metadata of the first.
 fn read_parts(files: &[WeightFile], count: usize) -> Result<Contents, Error> {
     let path = files[0].path();
     let mut contents = Contents::new(Format::Gguf);

@@ -15,7 +15,7 @@ pub use self::value::{MetaArray, MetaValue};
 use crate::Error;
 
 /// Keys and values in file order. GGUF has typed values; safetensors has strings; a PyTorch checkpoint gives the
-/// numbers and strings that lie beside the weights, as `model_args.dim`.
+/// numbers and strings that lie among the weights, as `model_args.dim`.
 #[derive(Debug, Clone, Default)]
 pub struct Metadata {
     values: IndexMap<String, MetaValue>,

@@ -33,7 +33,7 @@ Examples:
   printf 'Hello\\nAnd now in French\\n' | peri chat llama.gguf --seed 1 --json";
 
 const DETAILS: &str = "\
-* The default without a generation_config.json beside the model.
+* The default without a generation_config.json next to the model.
 
 On a terminal, /help lists the commands, and messages are kept in peri/chat_history below XDG_STATE_HOME. In a pipe, \
 each line is a message or a command, and the first error ends the conversation. Answers go to standard output, \
@@ -54,7 +54,7 @@ Examples:
   peri run llama.gguf \"Why is the sky blue?\"";
 
 const RUN_DETAILS: &str = "\
-* The default without a generation_config.json beside the model.
+* The default without a generation_config.json next to the model.
 
 Without a PROMPT, this is `peri chat`. A model without a chat template continues the prompt.
 

@@ -39,7 +39,7 @@ Examples:
   cat prompt.txt | peri generate -m llama/ --json";
 
 const DETAILS: &str = "\
-* The default without a generation_config.json beside the model.
+* The default without a generation_config.json next to the model.
 
 The first argument is the model if it is a model file, a model folder, or looks like a hub repo (org/name). -p always \
 gives a prompt and -m always a model. Several prompts run together; their answers come in order.

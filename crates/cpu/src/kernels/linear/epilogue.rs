@@ -49,7 +49,7 @@ impl Finish<'_> {
 /// Stores `act(products + bias) [· (gated + bias)] [+ residual]` for each token of a tile.
 ///
 /// # Safety
-/// As [`Isa`]; the output has room for all tokens, of which no two go to one place, and nobody else touches these rows
+/// As [`Isa`]; the output has room for all tokens, of which no two go to one place, and no other thread touches these rows
 /// of these tokens.
 #[inline(always)]
 pub(super) unsafe fn finish<I: Isa>(

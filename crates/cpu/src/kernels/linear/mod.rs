@@ -170,7 +170,7 @@ pub(crate) fn multiply_matrix(
     linear_with(functions, pool, call);
 }
 
-/// Bytes of converted input that the panels go over at a time: what stays in the second-level cache beside a panel.
+/// Bytes of converted input that the panels go over at a time: what stays in the second-level cache next to a panel.
 const INPUT_BLOCK: usize = 512 << 10;
 /// What a chunk of work should take, in nanoseconds: long against claiming it, short against a time slice.
 const CHUNK_TIME: usize = 15_000;

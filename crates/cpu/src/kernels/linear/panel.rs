@@ -13,7 +13,7 @@
 //!
 //! A full tile is bound by the dot-product unit: of 120 multiplications per 32 columns and 12 tokens, 96 are dot
 //! products and 24 apply scales. One token alone is bound by memory. Codes are unpacked in registers for every tile:
-//! that costs nothing beside the multiplications, and packed panels stay in the first-level cache, which bytes would not.
+//! that costs little compared with the multiplications, and packed panels stay in the first-level cache, which bytes would not.
 
 use std::marker::PhantomData;
 

@@ -47,7 +47,7 @@ pub(super) struct Rows<'a> {
     pub forms: &'a [(Form, *mut u8)],
 }
 
-// SAFETY: whoever writes through the pointers keeps to a tile and blocks of its own.
+// SAFETY: each thread that writes through the pointers keeps to a tile and blocks of its own.
 unsafe impl Sync for Rows<'_> {}
 
 /// A part of the work: some blocks of 32 columns of the tokens of one tile.
@@ -59,7 +59,7 @@ pub(super) struct Tile {
 /// Converts the rows of a tile.
 ///
 /// # Safety
-/// As [`Isa`]; each form has room for all tokens, and nobody else touches this tile's blocks.
+/// As [`Isa`]; each form has room for all tokens, and no other thread touches this tile's blocks.
 #[inline(always)]
 pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
     let (columns, width) = (rows.columns, tile.tokens.len());

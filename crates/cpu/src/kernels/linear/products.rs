@@ -125,7 +125,7 @@ fn with_panels(
             let mut dtype = matrix.dtype();
             if is_widened(matrix) {
                 let (weights, rest) = wide.split_at_mut(ROWS * columns);
-                // SAFETY: whoever calls has the variant; the panel is whole, and there are 16 numbers per column.
+                // SAFETY: the caller has checked for the variant; the panel is whole, and there are 16 numbers per column.
                 unsafe { (functions.widen)(dtype, bytes.as_ptr(), columns, weights.as_mut_ptr().cast()) };
                 (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(weights), rest);
             }

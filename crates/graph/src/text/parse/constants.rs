@@ -49,7 +49,7 @@ impl<'t> Parser<'t> {
         };
         let found = digits.parse().ok().and_then(|index: usize| self.detached.get(index));
         let known = self.detached.len();
-        let message = || format!("there is no constant @{digits} beside the text, which has {known}");
+        let message = || format!("there is no constant @{digits} with the text, which has {known}");
         found.cloned().map(Data::Detached).ok_or_else(|| Error::Parse { line, message: message() })
     }
 }

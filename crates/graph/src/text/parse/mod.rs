@@ -47,7 +47,7 @@ impl Graph {
         Graph::parse_detached(text, &[])
     }
 
-    /// The graph of a text whose large constants are kept beside it, as [`Graph::detached_text`] makes it.
+    /// The graph of a text whose large constants are kept apart from it, as [`Graph::detached_text`] makes it.
     ///
     /// # Errors
     /// As [`Graph::parse`], and if a constant is not there or has another size than its type.

@@ -220,8 +220,8 @@ fn gathered_error(weights: &Weights, config: &GptqConfig) -> String {
 fn what_disagrees_is_named() {
     type Edit = fn(&mut Stored4);
     let cases: [(Edit, &str); 17] = [
-        (|t| drop(t.remove(1)), "scales`: missing beside its qweight"),
-        (|t| drop(t.remove(2)), "qzeros`: missing beside its qweight"),
+        (|t| drop(t.remove(1)), "scales`: missing next to its qweight"),
+        (|t| drop(t.remove(2)), "qzeros`: missing next to its qweight"),
         (|t| t[0].1 = "F32", "qweight`: is f32[12, 16], expected a matrix of i32"),
         (|t| t[1].2 = vec![48], "scales`: is f16[48], expected a matrix of f16 or bf16"),
         (

@@ -128,7 +128,7 @@ fn compressed(
     }
     let shape = parts
         .take("weight_shape")
-        .ok_or_else(|| ("weight_shape", "missing beside its weight_packed".to_string()))?;
+        .ok_or_else(|| ("weight_shape", "missing next to its weight_packed".to_string()))?;
     let bits = bits_of(&codes, &shape)?;
     if let Some(order) = parts.take("weight_g_idx")
         && is_permuted(order.tensor)
@@ -170,7 +170,7 @@ fn is_permuted(groups: &Tensor) -> bool {
     groups.windows(2).any(|pair| pair[0] > pair[1])
 }
 
-/// Codes in a tensor that is called as plain numbers are: its dtype and what is beside it say what they are.
+/// Codes in a tensor that is called as plain numbers are: its dtype and the tensors next to it say what they are.
 fn by_dtype(
     codes: Part<'_>,
     parts: &mut Parts<'_>,

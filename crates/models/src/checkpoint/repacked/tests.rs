@@ -382,7 +382,7 @@ fn what_disagrees_is_named() {
         (bnb(r#"{"quant_type": "int2", "blocksize": 64, "shape": [2, 64]}"#), "has the quant_type int2"),
         (
             vec![("weight_packed", "I32", vec![4, 16], vec![0; 4])],
-            "weight_shape`: missing beside its weight_packed",
+            "weight_shape`: missing next to its weight_packed",
         ),
     ];
     for (tensors, expected) in cases {

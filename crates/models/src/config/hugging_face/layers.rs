@@ -1,4 +1,4 @@
-//! What differs between the layers of a `config.json`, and what layers have beside their blocks.
+//! What differs between the layers of a `config.json`, and what layers have in addition to their blocks.
 
 use graph::ops::Unary;
 use serde::Deserialize;

@@ -110,7 +110,7 @@ impl Config {
         };
         let names = head.architectures.unwrap_or_default();
         names.iter().find(is_known).or(names.first()).cloned().ok_or_else(|| {
-            Error::config(source_name, "`architectures` names none: name the architecture beside the model")
+            Error::config(source_name, "`architectures` names none: name the architecture with the model")
         })
     }
 

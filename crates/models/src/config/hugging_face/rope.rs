@@ -45,7 +45,7 @@ impl File {
         Ok((rope, local))
     }
 
-    /// What lies beside the rotation, though it is none.
+    /// Keys that lie with the rotation, though they are none.
     pub(super) fn temperature(&self) -> Result<Option<Temperature>, String> {
         if let (Some(growth), Some(context)) = (self.attn_scale, self.floor_scale) {
             return Ok(Some(Temperature { growth, context, offset: 1 }));

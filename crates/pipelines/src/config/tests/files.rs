@@ -141,7 +141,7 @@ fn every_part_of_a_model_must_be_there() {
         let wrong = format!(r#"{{"weight_map": {{"model.norm.weight": "{}"}}}}"#, shard(1));
         let cases = [
             ("not JSON", "index: expected"),
-            (r#"{"weight_map": {"a": "../../etc/passwd"}}"#, "not the name of a file beside it"),
+            (r#"{"weight_map": {"a": "../../etc/passwd"}}"#, "not the name of a file next to it"),
             (&wrong, "where the index lists it"),
         ];
         for (text, message) in cases {

@@ -228,7 +228,7 @@ fn what_the_cache_lacks_is_told() {
         world.cache("ada/tiny", &shards);
         fs::remove_file(world.snapshot("ada/tiny").join("model-00002-of-00002.safetensors")).unwrap();
     });
-    world("not the name of a file beside it", &|world| {
+    world("not the name of a file next to it", &|world| {
         world.cache("ada/tiny", &shards);
         let index = world.snapshot("ada/tiny").join("model.safetensors.index.json");
         fs::write(index, r#"{"weight_map": {"a": "../x"}}"#).unwrap();

@@ -251,7 +251,7 @@ fn variables_that_mean_one_field_must_agree() {
     assert_eq!(environment(&[("PERI_MODEL", "x"), ("PERI_MODEL_PATH", "")]).unwrap(), "x");
 }
 
-/// A pipe that nobody writes to, where there are such.
+/// A pipe without a writer, on systems that have pipes.
 fn pipe(path: &Path) -> bool {
     std::process::Command::new("mkfifo").arg(path).status().is_ok_and(|status| status.success())
 }

@@ -32,7 +32,7 @@ pub(crate) struct MemoryRequest {
     pub(crate) strategy: KVCacheStrategy,
     /// Whether sequences that begin alike share pages.
     pub(crate) caches_prefixes: bool,
-    /// What room for a sequence is a multiple of, beside whole pages.
+    /// What room for a sequence is a multiple of, in addition to whole pages.
     pub(crate) pad_to_multiple_of: usize,
     /// Bytes that are free; `None` if that is unknown.
     pub(crate) free: Option<u64>,
@@ -102,7 +102,7 @@ impl MemoryRequest {
     /// Divides the memory.
     ///
     /// # Errors
-    /// If not even the weights fit, or the cache does not beside them; with what would.
+    /// If not even the weights fit, or the cache does not fit next to them; with what would.
     pub(crate) fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
         let Some(free) = self.free else { return Ok(self.unknown()) };
         let workspace = workspace(self.weights, free, self.utilization)?;
@@ -333,7 +333,7 @@ fn usable(free: u64, utilization: f64) -> u64 {
     (free as f64 * utilization) as u64
 }
 
-/// Bytes that are left for a cache beside so many bytes of weights.
+/// Bytes that are left for a cache next to so many bytes of weights.
 ///
 /// # Errors
 /// If the weights do not fit.

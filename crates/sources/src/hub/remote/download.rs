@@ -46,7 +46,7 @@ impl Remote {
         let storage = self.hub.cache.join(repo.folder());
         let blob = storage.join("blobs").join(&head.etag);
         let _lock = self.lock(repo, name, &head.etag, progress)?;
-        // Whoever held the lock may have fetched it.
+        // The process that held the lock may have fetched it.
         let is_there = blob.metadata().is_ok_and(|found| found.is_file() && found.len() == total);
         if force || !is_there {
             self.receive(repo, name, &head, total, &blob, progress)?;
@@ -69,7 +69,7 @@ impl Remote {
         replace(&path, |temporary| fs::write(temporary, repo.revision()))
     }
 
-    /// Waits until nobody else fetches this content, in this process or another.
+    /// Waits until no other thread fetches this content, in this process or another.
     fn lock(
         &self,
         repo: &Repo,
@@ -196,7 +196,7 @@ impl Drop for Partial {
 }
 
 impl Partial {
-    /// Opens what an earlier run left, or a new file, beside where the content will be.
+    /// Opens what an earlier run left, or a new file, next to where the content will be.
     fn open(blob: &Path, etag: &str, total: u64) -> Result<Partial, Error> {
         let folder = blob.parent().expect("a file in `blobs`");
         fs::create_dir_all(folder).map_err(Error::io(folder))?;

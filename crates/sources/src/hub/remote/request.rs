@@ -295,7 +295,7 @@ fn unknown_host(uri: &Uri, problem: String) -> Failure {
     Failure::Final(Error::Network { url: uri.to_string(), problem, tries: 1 })
 }
 
-/// Whether a connection failed since whoever answered is not trusted, as the next time again.
+/// Whether a connection failed because the server's certificate is not trusted, which trying again does not change.
 fn is_about_trust(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::InvalidData && error.to_string().contains("certificate")
 }

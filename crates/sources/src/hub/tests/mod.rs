@@ -13,7 +13,7 @@ use testdata::hub::{COMMIT, Server, What, etag};
 use super::*;
 use crate::{Error, HuggingFaceRepo, ModelRequest, Pull, RepoOptions, SupportedEncoding, Wanted, locate};
 
-/// A hub, and an empty cache beside it.
+/// A hub, and an empty cache next to it.
 struct World {
     server: Server,
     folder: TempDir,
@@ -232,7 +232,7 @@ fn patience_ends() {
     let error = world.repo().unwrap_err();
     assert!(matches!(error, Error::Network { tries: 6, .. }), "{error}");
     assert_eq!(world.server.lines().len(), 6);
-    // Nobody listens there.
+    // No server listens on this port.
     let hub = Hub { endpoint: "http://127.0.0.1:1".into(), ..world.hub() };
     let error = HuggingFaceRepo::open("ada/tiny", RepoOptions { hub: Some(hub), ..RepoOptions::default() })
         .unwrap_err();

@@ -1,4 +1,4 @@
-//! Ids, places, texts and streams beside those of the library `tokenizers`, for real files and for many small ones.
+//! Ids, places, texts and streams compared with those of the library `tokenizers`, for real files and for many small ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ fn texts(count: u32, own: &[String]) -> Vec<String> {
     [String::new()].into_iter().chain(single).chain(made).collect()
 }
 
-/// Holds a file's tokenizer beside the library's.
+/// Compares a file's tokenizer with the library's.
 fn compare(name: &str, bytes: &[u8], count: u32) {
     let ours = Arc::new(read(bytes, name).unwrap());
     let mut theirs = tokenizers::Tokenizer::from_bytes(bytes).unwrap();
