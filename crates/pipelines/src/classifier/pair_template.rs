@@ -31,7 +31,7 @@ enum PairSource {
     /// A text with [`PLACES`].
     Places(String),
     /// A template that reads messages of the roles `query` and `document`, and perhaps `system`.
-    Chat { template: ChatTemplate, name: String, message: MessageFormat },
+    Chat { template: Box<ChatTemplate>, name: String, message: MessageFormat },
 }
 
 impl PairTemplate {
@@ -61,7 +61,7 @@ impl PairTemplate {
             None => own_template()?,
         };
         let source = |template: ChatTemplate| PairSource::Chat {
-            template,
+            template: Box::new(template),
             name: name.clone(),
             message: message.clone(),
         };
