@@ -47,7 +47,7 @@ LONG: set[str] = {
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
     "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
-    "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25",
+    "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25",
 }
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -701,9 +701,9 @@ QUANTIZED = {
         "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
     }, ("fp8", {"block": (16, 64)}), {"quant_method": "fp8", "weight_block_size": [16, 64]},
         r"lm_head|mlp\.gate$|in_proj_ba|shared_expert_gate"),
-    # As OpenAI publishes it.
+    # As OpenAI publishes it. Every token gets all experts, so that rounded activations choose no others.
     "mxfp4": ("GptOss", {
-        "head_dim": 16, "intermediate_size": 32, "sliding_window": 19, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "head_dim": 16, "intermediate_size": 32, "sliding_window": 19, "num_local_experts": 3, "num_experts_per_tok": 3,
     }, ("mxfp4", {}), {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "self_attn|router|lm_head"),
     "awq": ("Mistral", {}, ("awq", {"size": 32}), {
         "quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
