@@ -202,8 +202,9 @@ impl PrefixCache {
             parent = Parent::Page(page);
         }
         let matching = hit.pages.len() * self.page_size;
-        hit.partial = self.find_partial(&parent, &reusable[matching..]);
-        hit.end = self.end_of(&parent, hit.partial, reusable.len() - hit.tokens(self.page_size));
+        let following = &reusable[matching..];
+        hit.partial = self.find_partial(&parent, following);
+        hit.end = self.end_of(&parent, following, hit.partial.map_or(0, |partial| partial.tokens));
         if states.are_kept() {
             hit.partial = None;
             let deepest = hit.pages.iter().rposition(|&page| states.checkpoint(page).is_some());
@@ -215,16 +216,18 @@ impl PrefixCache {
         hit
     }
 
-    /// Why no more is found than what ends with a page, or in one below it, with so many tokens left.
-    fn end_of(&self, parent: &Parent, partial: Option<Partial>, left: usize) -> PrefixEnd {
-        let has_more = match partial {
-            Some(Partial { page, tokens }) => self.node(page).tokens.len() > tokens,
-            None => self.children(parent).is_some_and(|children| !children.is_empty()),
+    /// Why no more of the `following` tokens are found below a parent than `common` ones at their beginning.
+    fn end_of(&self, parent: &Parent, following: &[u32], common: usize) -> PrefixEnd {
+        let goes_on = |&page: &Page| {
+            let tokens = &self.node(page).tokens;
+            tokens.len() > common && tokens[..common] == following[..common]
         };
-        match left {
-            0 => PrefixEnd::LastToken,
-            _ if has_more => PrefixEnd::OtherTokens,
-            _ => PrefixEnd::NothingCached,
+        if following.len() == common {
+            PrefixEnd::LastToken
+        } else if self.children(parent).is_some_and(|pages| pages.iter().any(goes_on)) {
+            PrefixEnd::OtherTokens
+        } else {
+            PrefixEnd::NothingCached
         }
     }
 
