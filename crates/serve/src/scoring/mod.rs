@@ -20,7 +20,7 @@ const MAX_TEXTS: usize = 2048;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ScoringFields {
     #[serde(flatten)]
-    scores: ScoreFields,
+    settings: ScoringSettings,
     /// Of a pair, the longer text is cut first.
     #[serde(flatten)]
     truncation: TruncationFields,
@@ -28,7 +28,7 @@ pub(crate) struct ScoringFields {
 
 /// What texts are judged by, and how logits become scores.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-struct ScoreFields {
+struct ScoringSettings {
     /// Whether scores are made of logits as the model's files say; if not, they are the logits.
     use_activation: Option<bool>,
     /// What the model is to judge by, for models that take instructions; that of the model's files, unless given.
@@ -54,16 +54,16 @@ impl ScoringFields {
     /// # Errors
     /// If a field has a type that it cannot have.
     fn read(fields: &mut Fields) -> Result<ScoringFields, ApiError> {
-        Ok(ScoringFields { scores: fields.take()?, truncation: fields.take()? })
+        Ok(ScoringFields { settings: fields.take()?, truncation: fields.take()? })
     }
 
     /// # Errors
     /// If texts are to be cut to a length that the model does not take.
     fn parameters(&self, classifier: &Classifier) -> Result<ClassificationParameters, ApiError> {
         let Truncation { truncate, max_tokens } = self.truncation.of(classifier.max_length())?;
-        let is_raw = self.scores.use_activation == Some(false);
+        let is_raw = self.settings.use_activation == Some(false);
         let activation = is_raw.then_some(ScoreActivation::Identity);
-        let prompt = self.scores.instruction.clone().map(EmbeddingPrompt::Text);
+        let prompt = self.settings.instruction.clone().map(EmbeddingPrompt::Text);
         Ok(ClassificationParameters { activation, truncate, max_tokens, prompt })
     }
 }
