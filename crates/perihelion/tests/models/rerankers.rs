@@ -51,6 +51,7 @@ fn parameters(activation: ScoreActivation, prompt: Option<&str>) -> Classificati
     ClassificationParameters {
         activation: Some(activation),
         truncate: Some(Truncate::Right),
+        max_tokens: None,
         prompt: prompt.map(|prompt| EmbeddingPrompt::Text(prompt.into())),
     }
 }
