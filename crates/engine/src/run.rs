@@ -28,7 +28,7 @@ pub(crate) struct Lists {
     results: Vec<ViewMut<'static>>,
 }
 
-/// What steps do in addition to computing.
+/// Work around each step: checks, logs, times.
 pub(crate) struct Hooks<'c> {
     /// What prints, and knows how.
     pub(crate) instruments: &'c Instruments,

@@ -128,7 +128,7 @@ impl Decoder {
     /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
     ///
     /// # Panics
-    /// If `page_size` is no power of two of at least 16, or `output` is scores and the decoder has no head.
+    /// If `page_size` is not a power of two or is less than 16, or `output` is `Scores` and the decoder has no head.
     pub fn build(
         &self,
         output: DecoderOutput,
@@ -206,7 +206,7 @@ impl Decoder {
         layers::softcap(context, logits, self.logit_softcap)
     }
 
-    /// What the model is for: scores if it has a head for them, else logits.
+    /// Scores if the model has a head for them, else logits.
     pub(crate) fn output(&self) -> DecoderOutput {
         self.head.as_ref().map_or(DecoderOutput::Logits, |_| DecoderOutput::Scores)
     }

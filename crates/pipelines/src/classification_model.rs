@@ -28,8 +28,8 @@ impl CompiledPlan {
     /// each weight.
     ///
     /// # Errors
-    /// If the model was not compiled to classify, does not fit into memory, its files ask for an activation or a chat
-    /// template that is not supported, or there is no tokenizer.
+    /// If the model was not compiled to classify, does not fit into memory, or has no tokenizer; or if its files name an
+    /// activation or a chat template that is not supported.
     pub fn load_classifier(
         self,
         session: &InferenceSession,

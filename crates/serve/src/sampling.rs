@@ -95,7 +95,7 @@ impl OneOrMany {
 }
 
 impl Sampling {
-    /// These fields, and where one is not set, that of `other`.
+    /// These fields; fields that are not set come from `other`.
     pub(crate) fn or(self, other: Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.or(other.temperature),

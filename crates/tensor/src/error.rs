@@ -141,7 +141,7 @@ pub enum Error {
     FileChanged {
         /// The file.
         path: PathBuf,
-        /// What has changed.
+        /// The size before and now, or another sign of the change.
         message: String,
     },
     /// No way to map a file.

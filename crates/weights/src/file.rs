@@ -24,7 +24,7 @@ impl WeightFile {
     /// Maps a file.
     ///
     /// # Errors
-    /// If it cannot be opened, or is no regular file.
+    /// If it cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> Result<WeightFile, Error> {
         // Asked before opening: to open a named pipe is to wait for its writer.
         let kind = path.metadata().map_err(Error::io(path))?;
@@ -116,7 +116,7 @@ impl WeightFile {
 /// The bytes of a small file next to weights, such as a configuration.
 ///
 /// # Errors
-/// If it cannot be read, or is no regular file: to open a named pipe would be to wait for its writer.
+/// If it cannot be read, or is not a regular file: to open a named pipe would be to wait for its writer.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     match path.metadata()?.is_file() {
         true => std::fs::read(path),

@@ -1,4 +1,4 @@
-//! What configurations say of encoders, in addition to what they say of every model.
+//! Configuration keys of encoders alone.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ impl EncoderConfig {
 /// The names of the labels that a head scores, by `config.json`.
 ///
 /// # Errors
-/// If it is no JSON, or the labels contradict each other.
+/// If it is not JSON, or the labels contradict each other.
 pub(crate) fn labels_of_hugging_face(source_name: &str, json: &str) -> Result<Vec<String>, Error> {
     let error = |message: String| Error::config(source_name, message);
     let named: NamedLabels = serde_json::from_str(json).map_err(|wrong| error(wrong.to_string()))?;

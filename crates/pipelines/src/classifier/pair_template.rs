@@ -10,7 +10,7 @@ use crate::Error;
 
 /// The GGUF key of the template for pairs, as llama.cpp writes it.
 pub(crate) const RERANK_KEY: &str = "tokenizer.chat_template.rerank";
-/// What stands in such a template for the two texts.
+/// The placeholders of the two texts in such a template.
 const PLACES: [&str; 2] = ["{query}", "{document}"];
 /// Contents of probes, which share no token.
 const PROBES: [&str; 2] = ["0", "1 2 3 4"];
@@ -25,7 +25,7 @@ pub(crate) struct PairTemplate {
     pub(crate) takes_prompt: bool,
 }
 
-/// What writes the conversation.
+/// The template that writes the conversation.
 #[derive(Debug)]
 enum PairSource {
     /// A text with [`PLACES`].

@@ -55,7 +55,7 @@ impl Client {
 /// The events of a stream.
 #[derive(Default)]
 struct Events {
-    /// What came after the last whole line.
+    /// The beginning of a line whose end has not come yet.
     rest: Vec<u8>,
     /// The last event with counts of tokens.
     usage: Vec<u8>,

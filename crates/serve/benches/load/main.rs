@@ -32,7 +32,7 @@ static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What answers the requests.
+/// A generator or a server that answers requests.
 enum Target {
     InProcess(TextGenerator),
     Http(Client),

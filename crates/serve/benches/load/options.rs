@@ -3,7 +3,7 @@
 use super::Error;
 use super::client::Client;
 
-/// What is run.
+/// The model, the load, and the servers to compare.
 pub(crate) struct Options {
     /// `None` is the built-in model.
     pub(crate) model: Option<String>,

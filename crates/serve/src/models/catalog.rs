@@ -19,14 +19,14 @@ pub(super) struct Catalog {
     entries: Mutex<Entries>,
 }
 
-/// What a catalog holds, ready for requests.
+/// The entries of a catalog, ready for requests.
 #[derive(Default)]
 struct Entries {
     models: Vec<String>,
     presets: Vec<Arc<Preset>>,
 }
 
-/// What a catalog holds, as its file has it.
+/// The entries of a catalog, as its file stores them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct CatalogFile {

@@ -26,12 +26,12 @@ pub(crate) struct ScoringFields {
     truncation: TruncationFields,
 }
 
-/// What texts are judged by, and how logits become scores.
+/// The instruction to judge texts by, and how logits become scores.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct ScoringSettings {
     /// Whether scores are made of logits as the model's files say; if not, they are the logits.
     use_activation: Option<bool>,
-    /// What the model is to judge by, for models that take instructions; that of the model's files, unless given.
+    /// The instruction to judge texts by, for models that take one. Defaults to that in the model's files.
     instruction: Option<String>,
 }
 

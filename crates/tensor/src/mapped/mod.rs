@@ -44,7 +44,7 @@ impl MappedFile {
     /// Maps a file.
     ///
     /// # Errors
-    /// If it cannot be opened, or is no regular file.
+    /// If it cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> io::Result<MappedFile> {
         // Asked before opening: to open a named pipe is to wait for its writer.
         if !path.metadata()?.is_file() {
@@ -137,7 +137,7 @@ impl Bytes {
     /// The bytes of a file, mapped read-only: see [`MappedFile`].
     ///
     /// # Errors
-    /// If it cannot be opened, or is no regular file.
+    /// If it cannot be opened, or is not a regular file.
     pub fn map(path: &Path) -> io::Result<Bytes> {
         Ok(Bytes::of_file(Arc::new(MappedFile::open(path)?)))
     }
