@@ -55,7 +55,7 @@ impl Terminal {
         let start = Instant::now();
         while self.screen().matches(text).count() < count {
             assert!(
-                start.elapsed() < Duration::from_secs(30),
+                start.elapsed() < Duration::from_secs(60),
                 "no {count} times {text:?} on\n{:?}",
                 self.screen()
             );

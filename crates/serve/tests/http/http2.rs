@@ -201,7 +201,7 @@ fn a_client_that_takes_no_bytes_is_paused_and_its_pages_come_back() {
     let failed = || sample(&server.get("/metrics").text, "vllm:request_success_total", "error");
     let began = Instant::now();
     while failed() != Some(1.0) {
-        assert!(began.elapsed() < Duration::from_secs(10), "it is not given up");
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not given up");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(Client::new(&server, 1 << 20).is_answered(&short()));

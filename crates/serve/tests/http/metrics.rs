@@ -77,7 +77,7 @@ pub(crate) fn assert_idle(server: &TestServer) {
         if values == [0.0; 3] {
             return;
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "{values:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{values:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -182,7 +182,7 @@ fn gauges_return_to_zero_after_aborted_requests() {
         .collect();
     let began = Instant::now();
     while sample(&scrape(&server), "vllm:num_requests_running", "") == Some(0.0) {
-        assert!(began.elapsed() < Duration::from_secs(10), "no request runs");
+        assert!(began.elapsed() < Duration::from_secs(60), "no request runs");
     }
     drop(streams);
     assert_idle(&server);

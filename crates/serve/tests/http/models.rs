@@ -43,7 +43,7 @@ fn state(server: &TestServer, model: &str) -> String {
 fn wait_for(server: &TestServer, model: &str, expected: &str) {
     let began = Instant::now();
     while state(server, model) != expected {
-        assert!(began.elapsed() < Duration::from_secs(30), "{model} is {}", state(server, model));
+        assert!(began.elapsed() < Duration::from_secs(60), "{model} is {}", state(server, model));
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -164,7 +164,8 @@ fn an_unused_model_is_unloaded_and_polls_do_not_wake_it() {
     let expected = text(&server, "storyteller");
     let used = Instant::now();
     let mut slept = None;
-    while used.elapsed() < Duration::from_secs(3) {
+    while slept.is_none_or(|slept| used.elapsed() < slept + Duration::from_secs(1)) {
+        assert!(used.elapsed() < Duration::from_secs(60), "it is not unloaded");
         for path in
             ["/health", "/ready", "/live", "/v1/models", "/v1/models/storyteller", "/api/tags", "/api/ps"]
         {
@@ -177,8 +178,7 @@ fn an_unused_model_is_unloaded_and_polls_do_not_wake_it() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let slept = slept.expect("it is unloaded");
-    assert!((0.9..2.0).contains(&slept.as_secs_f64()), "{slept:?}");
+    assert!(slept.is_some_and(|slept| slept > Duration::from_millis(900)), "{slept:?}");
     let tokens = server.post("/tokenize", &json!({"prompt": "Once"})).ok();
     assert_eq!(server.post("/detokenize", &json!({"tokens": tokens["tokens"]})).status, 200);
     let messages = json!({"messages": [{"role": "user", "content": "Hi"}]});

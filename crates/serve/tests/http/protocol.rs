@@ -161,7 +161,7 @@ fn requests_that_could_be_read_in_two_ways_are_refused_and_never_answered_twice(
     );
     let began = Instant::now();
     while descriptors() > base {
-        assert!(began.elapsed() < Duration::from_secs(5), "{} descriptors, {base} before", descriptors());
+        assert!(began.elapsed() < Duration::from_secs(60), "{} descriptors, {base} before", descriptors());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -273,7 +273,7 @@ fn connections_are_bounded_and_later_ones_wait() {
     third.write_all(PROBE.as_bytes()).unwrap();
     assert!(third.read(&mut [0; 16]).is_err());
     drop(kept);
-    third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    third.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut reply = String::new();
     third.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
@@ -283,12 +283,12 @@ fn connections_are_bounded_and_later_ones_wait() {
 fn a_client_that_reads_nothing_is_dropped_with_its_request() {
     let config = ServerConfig { write_timeout: LIMIT, ..ServerConfig::default() };
     let server = TestServer::new(config, vec![storyteller()]);
-    let body = json!({"prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 64, "logprobs": 5});
+    let body = json!({"prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 16, "logprobs": 100});
     let headers = [("Host", "localhost"), ("Content-Type", "application/json")];
     let mut stream = connect(server.address());
     let mut requests = String::new();
     // As many answers as the buffers of the system cannot hold.
-    for _ in 0..40 {
+    for _ in 0..4 {
         requests += &request("POST", "/v1/completions", &headers, &body.to_string())
             .replace("Connection: close\r\n", "");
     }
@@ -296,7 +296,7 @@ fn a_client_that_reads_nothing_is_dropped_with_its_request() {
     let began = Instant::now();
     let open = || sample(&server.get("/metrics").text, "peri_cancels_total", "").unwrap();
     while open() == 0.0 {
-        assert!(began.elapsed() < Duration::from_secs(60));
+        assert!(began.elapsed() < Duration::from_secs(600), "its request goes on");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_idle(&server);

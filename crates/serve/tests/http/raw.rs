@@ -17,10 +17,10 @@ pub(crate) fn exchange(address: SocketAddr, request: &str) -> String {
     String::from_utf8(reply).unwrap()
 }
 
-/// A connection on which waiting for more than ten seconds is an error.
+/// A connection on which waiting for more than a minute is an error.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream
 }
 

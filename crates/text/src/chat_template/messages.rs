@@ -515,7 +515,7 @@ mod tests {
         let start = std::time::Instant::now();
         template.adapt(&[user()]).unwrap();
         assert!(crate::answer::ToolFormat::of(&template).is_none());
-        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }
 
     #[test]

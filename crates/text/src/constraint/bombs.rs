@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::tests::{bytes, schema};
 use super::*;
 
-/// Compiles within the time that a constraint may take, and a little for a machine that does other things too.
+/// Compiles in bounded time: a constraint may take seconds, and many more on a machine that does other things too.
 fn compile(constraint: &Constraint) -> Result<Grammar, String> {
     let began = Instant::now();
     let compiled = GrammarCompiler::new(bytes()).compile(constraint).map_err(|error| error.to_string());
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     compiled
 }
 
