@@ -241,7 +241,9 @@ impl From<&pipelines::Error> for ApiError {
             | E::NoPooling { .. } => ApiError::bad_request(message),
             E::Text(TextError::Constraint(_)) => ApiError::invalid("constraint", message),
             E::Text(TextError::Tools { field, .. }) => ApiError::invalid(field, message),
-            E::Text(TextError::ChatMessage { place, .. }) => ApiError::invalid(place, message),
+            E::Text(TextError::ChatMessage { index, field, .. }) => {
+                ApiError::invalid(format!("messages[{index}]{field}"), message)
+            }
             E::Text(_) => ApiError::invalid("messages", message),
             E::Busy { retry_after, .. } => {
                 let retry_after = retry_after.or(Some(Duration::from_secs(1)));

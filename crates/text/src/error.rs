@@ -52,28 +52,32 @@ pub enum Error {
     },
 
     /// The chat template cannot make a prompt of this conversation.
-    #[error("chat template {name} cannot render this conversation: {problem}")]
+    #[error("chat template {name} cannot render this conversation: {}{problem}", message_place(*.index))]
     ChatUnfit {
         /// The template's name; `default` if it has none.
         name: String,
+        /// The message at fault, from 0, if one is.
+        index: Option<usize>,
         /// The mismatch, and where it is in the template.
         problem: String,
     },
 
     /// A message of a conversation is not as it must be.
-    #[error("{place}: {problem}")]
+    #[error("messages[{index}]{field}: {problem}")]
     ChatMessage {
         /// The message, from 0.
         index: usize,
-        /// The field, as in `messages[2].content[1]`.
-        place: String,
+        /// The part of it, as in `.content[1]`; empty for all of it.
+        field: String,
         /// The problem.
         problem: String,
     },
 
     /// The chat template itself refuses this conversation.
-    #[error("the model's chat template refuses this conversation: {message}")]
+    #[error("the model's chat template refuses this conversation: {}{message}", message_place(*.index))]
     ChatRefused {
+        /// The message at fault, from 0, if one is.
+        index: Option<usize>,
         /// The template's own words.
         message: String,
     },
@@ -94,4 +98,27 @@ impl Error {
     pub fn tokenizer(origin: impl ToString, problem: impl ToString) -> Self {
         Error::Tokenizer { origin: origin.to_string(), problem: problem.to_string() }
     }
+
+    /// The error of a conversation without its first `count` messages, which its author has not written. An error of one of
+    /// these names no message.
+    #[must_use]
+    pub fn without_first_messages(self, count: usize) -> Self {
+        match self {
+            Error::ChatUnfit { name, index, problem } => {
+                Error::ChatUnfit { name, index: index.and_then(|index| index.checked_sub(count)), problem }
+            }
+            Error::ChatRefused { index, message } => {
+                Error::ChatRefused { index: index.and_then(|index| index.checked_sub(count)), message }
+            }
+            Error::ChatMessage { index, field, problem } => {
+                Error::ChatMessage { index: index.saturating_sub(count), field, problem }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The place of a message at the start of a problem.
+fn message_place(index: Option<usize>) -> String {
+    index.map(|index| format!("messages[{index}]: ")).unwrap_or_default()
 }

@@ -33,7 +33,7 @@ pub struct ClassificationParameters {
     /// How logits become scores.
     pub activation: Option<ScoreActivation>,
     /// Whether texts that are too long are cut; otherwise they are refused. Of a pair, the longer text is
-    /// cut first.
+    /// cut first; pairs that a chat template joins are cut at their end only.
     pub truncate: Option<Truncate>,
     /// The most tokens of a text or a pair, those that the model wants around it included; at most and by default as many as
     /// the model takes.
@@ -233,6 +233,14 @@ impl ClassificationText {
             }
             (ClassificationText::Pair(first, second), None) => {
                 pair_tokens([&with_prompt(first), second], index, model, settled.truncate, limit)
+            }
+            (ClassificationText::Pair(..), Some(_)) if settled.truncate == Truncate::Left => {
+                return Err(Error::Embedder(vec![InvalidField {
+                    field: "truncate",
+                    value: "left".to_string(),
+                    fix: "the model joins pairs by a chat template: they are cut on the right only"
+                        .to_string(),
+                }]));
             }
             (ClassificationText::Pair(first, second), Some(template)) => {
                 let ids = template.tokens(model.tokenizer(), prompt, [first, second])?;

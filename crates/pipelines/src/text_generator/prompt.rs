@@ -171,7 +171,7 @@ fn up_to_mark(mut prompt: String) -> Result<String, Error> {
     let Some(end) = prompt.rfind(END.trim_end()) else {
         let (name, problem) =
             ("default".to_owned(), "the prompt does not have the content of the last message");
-        return Err(text::Error::ChatUnfit { name, problem: problem.to_owned() }.into());
+        return Err(text::Error::ChatUnfit { name, index: None, problem: problem.to_owned() }.into());
     };
     let is_trimmed = !prompt[end..].starts_with(END);
     prompt.truncate(end);
@@ -195,7 +195,7 @@ impl Prompt {
                 let prompt = chat.render(template.ok_or(Error::NoChatTemplate)?, Some(tokenizer))?;
                 if prompt.is_empty() {
                     let (name, problem) = ("default".to_owned(), "the prompt is empty".to_owned());
-                    return Err(text::Error::ChatUnfit { name, problem }.into());
+                    return Err(text::Error::ChatUnfit { name, index: None, problem }.into());
                 }
                 // The template writes all special tokens itself.
                 Ok(tokenizer.encode(&prompt, AddSpecial::No, ParseSpecial::Yes)?)

@@ -105,6 +105,7 @@ impl PromptFields {
             return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
         }
         let mut messages = Messages::default();
+        let added = usize::from(self.system.is_some());
         if let Some(system) = self.system {
             let mut system = [json!({ "content": system })];
             if !keep_attribution {
@@ -119,7 +120,7 @@ impl PromptFields {
             self.messages.last().and_then(|message| message.get("role")) == Some(&json!("assistant"));
         let continue_final_message = continues && messages.ends_with_text();
         let chat = Chat { continue_final_message, ..Chat::new(messages.0) };
-        Ok(Turn { tools, thinking, ..Turn::from(chat) })
+        Ok(Turn { added, tools, thinking, ..Turn::from(chat) })
     }
 
     fn tool_use(&mut self) -> Result<ToolUse, ApiError> {

@@ -20,6 +20,8 @@ use crate::server::ServerConfig;
 /// A prompt, and what is asked of its answer.
 pub(crate) struct Turn {
     pub(crate) prompt: Prompt,
+    /// Messages at the start of a conversation that are not among those of the request.
+    pub(crate) added: usize,
     pub(crate) tools: ToolUse,
     pub(crate) thinking: Option<Thinking>,
     /// The form of the text.
@@ -72,7 +74,7 @@ impl Defaults {
 
 impl<P: Into<Prompt>> From<P> for Turn {
     fn from(prompt: P) -> Turn {
-        Turn { prompt: prompt.into(), tools: ToolUse::default(), thinking: None, form: None }
+        Turn { prompt: prompt.into(), added: 0, tools: ToolUse::default(), thinking: None, form: None }
     }
 }
 
@@ -149,9 +151,9 @@ impl Turn {
     ) -> Result<Rendered, ApiError> {
         let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
         model.chat_template()?;
-        let Turn { prompt, tools, thinking, form } = self;
+        let Turn { prompt, added, tools, thinking, form } = self.instructed(model.preset());
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
-        let mut turn = ChatTurn::new(chat, model.preset(), tools, thinking, form);
+        let mut turn = ChatTurn { chat, added, tools, thinking, form };
         let (rendered, ignored) = off_the_runtime(bytes, move || {
             let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
             let text = turn.render(template, model.tokenizer(), AnswerFormat::default(), defaults)?;
@@ -177,10 +179,10 @@ impl Turn {
             generator.model().grammars().compile(&form.constraint)?;
         }
         let compile_time = self.form.is_some().then(|| began.elapsed());
-        let Turn { prompt, tools, thinking, form } = self;
+        let Turn { prompt, added, tools, thinking, form } = self.instructed(model.preset());
         let tokens = match prompt {
             Prompt::Chat(chat) => {
-                let turn = ChatTurn::new(chat, model.preset(), tools, thinking, form);
+                let turn = ChatTurn { chat, added, tools, thinking, form };
                 let (reading, ignored) = turn.read(model, generator, defaults)?;
                 let times = [compile_time, reading.compile_time].into_iter().flatten();
                 return Ok((Reading { compile_time: times.reduce(|a, b| a + b), ..reading }, ignored));
@@ -198,28 +200,27 @@ impl Turn {
         };
         Ok((reading, Vec::new()))
     }
+
+    /// With the system prompt of a preset, if the conversation has none.
+    fn instructed(mut self, preset: Option<&Arc<Preset>>) -> Turn {
+        if let (Prompt::Chat(chat), Some(preset)) = (&mut self.prompt, preset) {
+            self.added += usize::from(preset.instruct(&mut chat.messages));
+        }
+        self
+    }
 }
 
 /// A turn whose prompt is a conversation.
 struct ChatTurn {
     chat: Chat,
+    /// Messages at its start that are not among those of the request.
+    added: usize,
     tools: ToolUse,
     thinking: Option<Thinking>,
     form: Option<Form>,
 }
 
 impl ChatTurn {
-    fn new(
-        mut chat: Chat,
-        preset: Option<&Arc<Preset>>,
-        tools: ToolUse,
-        thinking: Option<Thinking>,
-        form: Option<Form>,
-    ) -> ChatTurn {
-        preset.iter().for_each(|preset| preset.instruct(&mut chat.messages));
-        ChatTurn { chat, tools, thinking, form }
-    }
-
     fn read(
         mut self,
         model: &ActiveModel,
@@ -273,7 +274,13 @@ impl ChatTurn {
         format: AnswerFormat,
         defaults: Defaults,
     ) -> Result<String, Error> {
-        let render = |chat: &Chat| chat.render(template, Some(tokenizer));
+        let added = self.added;
+        let render = |chat: &Chat| {
+            chat.render(template, Some(tokenizer)).map_err(|error| match error {
+                Error::Text(error) => Error::Text(error.without_first_messages(added)),
+                error => error,
+            })
+        };
         let plain = self.chat.extra.clone();
         self.chat.tools = self.tools.for_template();
         match &self.thinking {

@@ -127,13 +127,15 @@ impl Preset {
         Some(*self.answer_format.get_or_init(|| AnswerFormat::of(Some(template), Some(tokenizer))))
     }
 
-    /// Puts the system prompt before a conversation that has none.
-    pub(crate) fn instruct(&self, messages: &mut Vec<Value>) {
-        let Some(system) = &self.spec.system else { return };
+    /// Puts the system prompt before a conversation that has none; gives whether it did.
+    pub(crate) fn instruct(&self, messages: &mut Vec<Value>) -> bool {
+        let Some(system) = &self.spec.system else { return false };
         let is_system = |message: &Value| message["role"] == "system" || message["role"] == "developer";
-        if !messages.first().is_some_and(is_system) {
-            messages.insert(0, json!({"role": "system", "content": system}));
+        if messages.first().is_some_and(is_system) {
+            return false;
         }
+        messages.insert(0, json!({"role": "system", "content": system}));
+        true
     }
 }
 

@@ -89,6 +89,11 @@ impl ScoringUsage {
     }
 }
 
+/// The error of a classifier with the fields as these routes name them.
+fn own_names(error: pipelines::Error) -> ApiError {
+    ApiError::from(error).rename("truncate", "truncation_side")
+}
+
 /// Refuses no texts, and too many.
 fn check_count(field: &str, count: usize) -> Result<(), ApiError> {
     if (1..=MAX_TEXTS).contains(&count) {

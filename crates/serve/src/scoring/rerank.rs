@@ -8,7 +8,7 @@ use pipelines::RerankRequest;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoringFields, ScoringUsage, check_count, note};
+use super::{ScoringFields, ScoringUsage, check_count, note, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -111,7 +111,7 @@ pub(crate) async fn create_v1(
     let classifier = model.loaded.classifier()?;
     let parameters = scoring.parameters(classifier)?;
     let request = RerankRequest { query: own.query, documents, top_n: own.top_n, parameters };
-    let ranking = classifier.rerank_async(request).await?;
+    let ranking = classifier.rerank_async(request).await.map_err(own_names)?;
     note(&context, &model.id, ranking.tokens);
     let results = ranking.documents.into_iter().map(|ranked| RankedDocument {
         index: ranked.index,

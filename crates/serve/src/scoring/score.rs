@@ -8,7 +8,7 @@ use pipelines::{ClassificationRequest, ClassificationText};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoredTexts, ScoringFields, ScoringUsage, note};
+use super::{ScoredTexts, ScoringFields, ScoringUsage, note, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -94,7 +94,7 @@ pub(crate) async fn create_v1(
     let classifier = model.loaded.classifier()?;
     classifier.expect_one_label()?;
     let request = ClassificationRequest::new(pairs).with(scoring.parameters(classifier)?);
-    let scored = classifier.classify_async(request).await?;
+    let scored = classifier.classify_async(request).await.map_err(own_names)?;
     let tokens = scored.iter().map(|pair| pair.tokens).sum();
     note(&context, &model.id, tokens);
     let data = scored.into_iter().enumerate();

@@ -105,6 +105,53 @@ fn the_settings_of_a_preset_are_those_of_requests_that_set_none() {
     assert!(shown["modelfile"].as_str().unwrap().starts_with(file), "{shown}");
 }
 
+/// The server's own messages do not count.
+#[test]
+fn errors_of_conversations_name_the_messages_of_the_request() {
+    let server = TestServer::storyteller();
+    let template = "{% for message in messages %}{% if message.content == 'No' %}{{ raise_exception('refused') }}\
+        {% endif %}{{ message.content }}{% endfor %}";
+    let create =
+        json!({"model": "bard", "from": "storyteller", "system": "S", "template": template, "stream": false});
+    server.post(CREATE, &create).ok();
+    let create = json!({"model": "strict", "from": "bard", "system": "No", "stream": false});
+    server.post(CREATE, &create).ok();
+    let user = |content: Value| json!({"role": "user", "content": content});
+    let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
+    let check = |path: &str, extra: Value, param: &str, problem: &str| {
+        let mut body = json!({"model": "bard"});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let reply = server.post(path, &body);
+        let error = &reply.json()["error"];
+        assert_eq!(
+            (reply.status, error["param"].as_str()),
+            (400, Some(param).filter(|param| !param.is_empty())),
+            "{error}"
+        );
+        assert!(error["message"].as_str().unwrap().contains(problem), "{error}");
+    };
+    let (chat, hi, no) = ("/v1/chat/completions", user(json!("Hi")), user(json!("No")));
+    let second = json!([hi, no]);
+    check(chat, json!({"messages": second}), "messages", "conversation: messages[1]: refused");
+    check("/apply-template", json!({"messages": second}), "messages", "conversation: messages[1]: refused");
+    check(
+        chat,
+        json!({"messages": [hi, user(image)]}),
+        "messages[1].content[0]",
+        "messages[1].content[0]: has the type",
+    );
+    check(chat, json!({"model": "strict", "messages": [hi]}), "messages", "conversation: refused");
+    let answered = json!([hi, {"role": "assistant", "content": "Yes"}, no]);
+    check(
+        "/v1/messages",
+        json!({"messages": answered, "system": "S", "max_tokens": 1}),
+        "",
+        "conversation: messages[2]: refused",
+    );
+    let input = json!({"input": answered, "instructions": "S", "max_output_tokens": 16});
+    check("/v1/responses", input, "input", "conversation: input[2]: refused");
+}
+
 fn with_system(text: &str) -> Value {
     json!({"messages": [{"role": "system", "content": text}, {"role": "user", "content": "Hi"}]})
 }

@@ -94,6 +94,17 @@ fn decoders_rank_as_they_are_instructed() {
     }
     let ranked = server.post("/rerank", &json!({"query": QUERY, "documents": documents})).ok();
     assert_eq!(ranked["results"][0]["index"], 0);
+    let cut = |side: &str| {
+        let body = json!({"query": QUERY, "documents": documents, "truncate_prompt_tokens": -1, "truncation_side": side});
+        server.post("/rerank", &body)
+    };
+    assert_eq!(cut("right").ok()["results"], ranked["results"]);
+    let (status, _, param, message) = cut("left").error();
+    assert_eq!((status, param), (400, json!("truncation_side")));
+    assert!(
+        message.ends_with("the model joins pairs by a chat template: they are cut on the right only"),
+        "{message}"
+    );
     let refused = server.post("/v1/completions", &json!({"prompt": "x"}));
     assert!(refused.text.contains("the model only scores texts"), "{}", refused.text);
 }

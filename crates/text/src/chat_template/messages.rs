@@ -55,10 +55,9 @@ impl ChatTemplate {
         let mut ids = Vec::new();
         let adapted = messages.iter().enumerate().map(|(index, message)| {
             let mut message = message.clone();
-            let place = format!("messages[{index}]");
             traits.adapt(&mut message, &mut ids).map_err(|(field, problem)| Error::ChatMessage {
                 index,
-                place: format!("{place}{field}"),
+                field,
                 problem,
             })?;
             Ok(message)
@@ -83,12 +82,10 @@ impl ChatTemplate {
             let middle = good.midpoint(bad);
             if fails_alike(&context.messages[..middle]) { bad = middle } else { good = middle }
         }
-        let place = format!("messages[{}]", bad - 1);
+        let index = Some(bad - 1);
         match error {
-            Error::ChatRefused { message } => Error::ChatRefused { message: format!("{place}: {message}") },
-            Error::ChatUnfit { name, problem } => {
-                Error::ChatUnfit { name, problem: format!("{place}: {problem}") }
-            }
+            Error::ChatRefused { message, .. } => Error::ChatRefused { index, message },
+            Error::ChatUnfit { name, problem, .. } => Error::ChatUnfit { name, index, problem },
             error => error,
         }
     }

@@ -328,7 +328,9 @@ fn unfit(name: &str, error: &minijinja::Error) -> Error {
             | TemplateNotFound
     );
     match failure(name, error) {
-        Error::ChatTemplate { name, problem } if !is_own_fault => Error::ChatUnfit { name, problem },
+        Error::ChatTemplate { name, problem } if !is_own_fault => {
+            Error::ChatUnfit { name, index: None, problem }
+        }
         failure => failure,
     }
 }
@@ -339,7 +341,7 @@ fn failure(name: &str, error: &minijinja::Error) -> Error {
     let mut innermost = error.to_string();
     while let Some(error) = cause {
         if let Some(Refusal(message)) = error.downcast_ref() {
-            return Error::ChatRefused { message: message.clone() };
+            return Error::ChatRefused { index: None, message: message.clone() };
         }
         innermost = error.to_string();
         cause = error.source();

@@ -74,7 +74,7 @@ fn difference(
     match (program.render(&context), outcome) {
         (Ok(text), Case::Rendered { rendered }) if text == *rendered => None,
         (Err(_), Case::Refused { error }) if !error.starts_with("TemplateError: ") => None,
-        (Err(Error::ChatRefused { message }), Case::Refused { error })
+        (Err(Error::ChatRefused { message, .. }), Case::Refused { error })
             if error.strip_prefix("TemplateError: ") == Some(&message) =>
         {
             None
@@ -157,7 +157,7 @@ fn tools_keep_the_order_of_their_keys() {
 fn refusals_carry_the_templates_message() {
     let messages = [json!({"role": "robot", "content": ""})];
     let error = ChatTemplate::new(LLAMA).expect("a template").render(&ChatContext::new(&messages));
-    assert!(matches!(error, Err(Error::ChatRefused { message }) if message == "No robot!"));
+    assert!(matches!(error, Err(Error::ChatRefused { message, .. }) if message == "No robot!"));
 }
 
 #[test]

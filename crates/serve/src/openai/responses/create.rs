@@ -199,15 +199,14 @@ pub(crate) async fn create(
     };
     conversation.extend(input.iter().cloned());
     let mut messages = input::messages(&conversation)?;
-    if let Some(instructions) = &answer.instructions {
-        input::instruct(&mut messages, instructions);
-    }
+    let instructions = answer.instructions.as_ref();
+    let added = instructions.map_or(0, |instructions| input::instruct(&mut messages, instructions));
     let parameters = Request {
         max_new_tokens: answer.max_output_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
         ..model.request(sampling)?
     };
-    let turn = answer.turn(messages).map_err(own_names)?;
+    let turn = Turn { added, ..answer.turn(messages).map_err(own_names)? };
     let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
     let (request, reader) = reading.into_request(parameters, model).map_err(own_names)?;
     let response = answer.response(&model.id, &request);

@@ -78,14 +78,18 @@ fn reasoning_of(item: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// Puts instructions before messages. Templates want one message of the system.
-pub(super) fn instruct(messages: &mut Vec<Value>, instructions: &str) {
+/// Puts instructions before messages; gives how many messages that adds. Templates want one message of the system.
+pub(super) fn instruct(messages: &mut Vec<Value>, instructions: &str) -> usize {
     match messages.first_mut() {
         Some(first) if first["role"] == "system" => {
             let after = first["content"].as_str().unwrap_or_default();
             first["content"] = format!("{instructions}\n{after}").into();
+            0
         }
-        _ => messages.insert(0, json!({ "role": "system", "content": instructions })),
+        _ => {
+            messages.insert(0, json!({ "role": "system", "content": instructions }));
+            1
+        }
     }
 }
 
