@@ -148,3 +148,75 @@ async fn pause(error: &io::Error) {
         tokio::time::sleep(RETRY).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::{Body, Bytes};
+    use futures_util::stream;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::server::ServerConfig;
+
+    /// Bytes of a piece of an endless answer.
+    const PIECE: usize = 1000;
+    /// Bytes between the server and its client.
+    const PIPE: usize = 4096;
+
+    /// How many bytes of endless answers are made for a client that sends `requests` and reads nothing.
+    fn made_for(requests: &[u8]) -> usize {
+        let made = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&made);
+        let answer = move || {
+            let pieces = stream::repeat_with(move || {
+                count.fetch_add(PIECE, Ordering::Relaxed);
+                Ok::<_, Infallible>(Bytes::from_static(&[b'x'; PIECE]))
+            });
+            async { Body::from_stream(pieces) }
+        };
+        let service = TowerToHyperService::new(Router::new().fallback(answer));
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+            let (mut client, stream) = tokio::io::duplex(PIPE);
+            let guard = Guard::new(stream, Arc::default(), Timeouts::new(&ServerConfig::default()));
+            let served = builder().serve_connection(TokioIo::new(guard), service).into_owned();
+            let served = tokio::spawn(async move { served.await.map_err(|error| error.to_string()) });
+            client.write_all(requests).await.unwrap();
+            for _ in 0..10_000 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!served.is_finished());
+        });
+        made.load(Ordering::Relaxed)
+    }
+
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, stream: u32, contents: &[u8]) -> Vec<u8> {
+        let length = &(contents.len() as u32).to_be_bytes()[1..];
+        [length, &[kind, flags], &stream.to_be_bytes(), contents].concat()
+    }
+
+    /// Fault F9: answers that a client does not read are made as far as a buffer holds them.
+    #[test]
+    fn of_answers_that_a_client_does_not_read_little_is_made() {
+        let made = made_for(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!((PIPE..=PIPE + BUFFER + 2 * PIECE).contains(&made), "{made}");
+
+        // The client says that it takes all bytes, of each stream and of the connection.
+        let mut requests = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let (settings, window) = (4, 8);
+        requests.extend(frame(settings, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+        requests.extend(frame(window, 0, 0, &(i32::MAX - 65_535).to_be_bytes()));
+        let streams = 20;
+        for stream in 0..streams {
+            // `GET`, `http`, `/` and the authority; the head and the request end here.
+            let head = [&[0x82, 0x86, 0x84, 0x01, 9][..], b"localhost"].concat();
+            requests.extend(frame(1, 5, 2 * stream + 1, &head));
+        }
+        let made = made_for(&requests);
+        let most = PIPE + streams as usize * (BUFFER + 2 * PIECE);
+        assert!((PIPE..=most).contains(&made), "{made} of {most}");
+    }
+}
