@@ -5,8 +5,8 @@ mod free;
 
 use sources::MemoryBytes as Bytes;
 
-pub(crate) use self::division::MemoryRequest;
 pub use self::division::{Fitting, MemoryPlan};
+pub(crate) use self::division::{MemoryRequest, Room};
 pub use self::free::{available, limit};
 
 /// A model that does not fit.

@@ -18,7 +18,7 @@ use crate::config::{
     SupportedEncoding, check, names, native,
 };
 use crate::error::InvalidField;
-use crate::memory::{self, MemoryRequest};
+use crate::memory::{self, MemoryRequest, Room};
 use crate::sentence_transformers::score_tokens;
 use crate::{Error, SamplingOptions};
 
@@ -35,6 +35,12 @@ impl<'p> Machine<'p> {
     /// This machine, with the devices of a build.
     pub fn new(devices: &'p Platform) -> Machine<'p> {
         Machine { devices, free_memory: memory::available() }
+    }
+}
+
+impl Room {
+    fn of(machine: Machine<'_>) -> Room {
+        Room { free: machine.free_memory, cache_limit: None }
     }
 }
 
@@ -67,7 +73,7 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         match config.describe(problems.0.is_empty()) {
-            Ok(model) => Plan::decide(config, Arc::new(model), saved, machine.free_memory, problems),
+            Ok(model) => Plan::decide(config, Arc::new(model), saved, Room::of(machine), problems),
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
@@ -97,7 +103,7 @@ impl PipelineConfig {
         let checkpoint = config.checkpoint(weights, folder);
         let model = checkpoint.and_then(|open| config.description(open, folder.to_path_buf(), Vec::new()));
         match model {
-            Ok(model) => Plan::decide(config, Arc::new(model), saved, machine.free_memory, problems),
+            Ok(model) => Plan::decide(config, Arc::new(model), saved, Room::of(machine), problems),
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
@@ -384,7 +390,7 @@ impl PipelineConfig {
         }
     }
 
-    fn memory_request(&self, model: &Description, free: Option<u64>, on_host: bool) -> MemoryRequest {
+    fn memory_request(&self, model: &Description, room: Room, on_host: bool) -> MemoryRequest {
         let strategy = self.strategy();
         MemoryRequest {
             weights: model.weight_bytes.unwrap_or(0),
@@ -394,8 +400,9 @@ impl PipelineConfig {
             page_size: self.kv_cache_page_size,
             strategy,
             pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },
-            free,
+            free: room.free,
             utilization: self.gpu_memory_utilization,
+            cache_limit: room.cache_limit,
             model_length: model.network.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
@@ -410,7 +417,7 @@ impl Plan {
         asked: PipelineConfig,
         model: Arc<Description>,
         saved: Option<Arc<Identity>>,
-        free: Option<u64>,
+        room: Room,
         mut problems: Problems,
     ) -> Result<Plan, Error> {
         let mut config = asked.clone();
@@ -432,7 +439,7 @@ impl Plan {
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let request = config.memory_request(&model, free, on_host);
+        let request = config.memory_request(&model, room, on_host);
         let memory = request.plan();
         if let Ok(memory) = &memory {
             config.max_length = Auto::At(memory.max_length);

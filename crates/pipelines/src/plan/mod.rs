@@ -18,7 +18,7 @@ use weights::{Format, Weights};
 pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
 use crate::config::{FIELDS, Field, PipelineConfig, Problems, check};
-use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory};
+use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory, Room};
 use crate::quantize::{expect_quantizable, other_metadata};
 use crate::{Error, SamplingOptions};
 
@@ -113,7 +113,7 @@ impl Plan {
             problems.add(field.name, field.text(&asked), fix);
         }
         let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
-        Plan::decide(asked, model, saved, self.request.free, problems)
+        Plan::decide(asked, model, saved, self.request.room(), problems)
     }
 
     /// The plan of the same model with its weights quantized as they are read. An artifact that is saved of it needs no
@@ -133,7 +133,32 @@ impl Plan {
         other_metadata(quantizer, &checkpoint, &folder)?;
         let asked = PipelineConfig { quantize: Some(options.mix), ..self.asked.clone() };
         let model = Arc::new(asked.description(checkpoint, folder, Vec::new())?);
-        Plan::decide(asked, model, None, self.request.free, Problems::default())
+        Plan::decide(asked, model, None, self.request.room(), Problems::default())
+    }
+
+    /// The plan of the same model with a cache of at most `limit` bytes, for models that share a machine. Nothing is read
+    /// again.
+    ///
+    /// # Errors
+    /// If the settings contradict each other or the model. That a set length does not fit is an error of [`Plan::memory`].
+    pub fn with_cache_limit(&self, limit: u64) -> Result<Plan, Error> {
+        let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
+        let room = Room { cache_limit: Some(limit), ..self.request.room() };
+        Plan::decide(self.asked.clone(), model, saved, room, Problems::default())
+    }
+
+    /// The limit of [`Plan::with_cache_limit`], if there is one.
+    pub fn cache_limit(&self) -> Option<u64> {
+        self.request.cache_limit
+    }
+
+    /// The lowest limit of [`Plan::with_cache_limit`], in bytes, with which sequences may be as long as here: all bytes of the
+    /// cache if `max_cache_batch_size` was set, else those of one sequence.
+    ///
+    /// # Errors
+    /// If the model does not fit into memory.
+    pub fn least_cache_bytes(&self) -> Result<u64, OutOfMemory> {
+        Ok(self.request.least_cache(self.memory()?))
     }
 
     /// The same plan with a cache of `tokens` tokens for all sequences together, rounded up to whole pages.
@@ -288,7 +313,7 @@ impl Plan {
         if self.model.checkpoint.is_none() {
             let mut asked = self.asked;
             let model = Arc::new(asked.open(files, progress)?);
-            return Plan::decide(asked, model, self.saved, self.request.free, Problems::default());
+            return Plan::decide(asked, model, self.saved, self.request.room(), Problems::default());
         }
         let local = self.config.fetch(files, progress)?;
         let weights = self.config.converted(local.open()?)?;

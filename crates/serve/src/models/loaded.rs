@@ -1,13 +1,14 @@
 //! A model in memory, ready for requests: how it is loaded, and how it leaves.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::InferenceSession;
 use pipelines::{
     ClassificationModel, ClassificationParameters, Classifier, Embedder, EmbeddingModel, EmbeddingParameters,
     Plan, TextGenerator, TextGeneratorOptions, Tokenizer,
 };
+use tokio::sync::Mutex;
 
 use super::progress::LoadProgress;
 use super::{ModelKind, ModelSettings};
@@ -18,6 +19,8 @@ pub(crate) struct LoadedModel {
     worker: ModelWorker,
     /// Of its files and settings, as [`Plan::digest`] has it.
     digest: String,
+    /// When its files were last seen to be unchanged.
+    pub(super) files_checked: Mutex<Option<Instant>>,
 }
 
 /// The worker of a model.
@@ -48,7 +51,7 @@ impl LoadedModel {
         progress.begin("compiling");
         let digest = plan.digest().unwrap_or_default();
         let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
-        Ok(LoadedModel { worker, digest })
+        Ok(LoadedModel { worker, digest, files_checked: Mutex::new(None) })
     }
 
     /// Ends its thread and frees its memory. Blocks until that is done.
@@ -87,7 +90,8 @@ impl LoadedModel {
         }
     }
 
-    /// Whether a file that its weights are mapped from has changed, so that it computes nothing more.
+    /// Whether a file that its weights are mapped from has changed, so that it computes nothing more. Asks the file system,
+    /// and may block.
     pub(super) fn is_file_changed(&self) -> bool {
         let model = match &self.worker {
             ModelWorker::Text(generator) => generator.model().model(),

@@ -16,17 +16,23 @@ use super::progress::{LoadProgress, Progress};
 use super::pull::Pulls;
 use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
 use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingText};
+use super::shares::{CacheDemand, fair_shares};
 use super::table::{
     Action, ModelStatus, Named, Reply, Table, find, find_exactly, refusal, unavailable, unknown,
 };
 use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings, ModelWorker};
 use crate::Error;
+use crate::blocking;
 use crate::error::ApiError;
 use crate::kv_events::{KvEvents, KvEventsConfig};
 use crate::listener::Address;
 
 /// How long one of several models stays in memory unused.
 pub(super) const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
+/// How long the files of a model in memory count as unchanged after a check, so that not each request takes part in one.
+/// Until then, the requests of a model whose files change fail.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The models of a server.
 pub(crate) struct Models {
     session: Arc<InferenceSession>,
@@ -40,6 +46,14 @@ pub(crate) struct Models {
     /// Wakes the task that lets unused models go, because one is to leave earlier than it thinks.
     alarm: Notify,
     kv_events: OnceLock<Arc<KvEvents>>,
+}
+
+/// A model that is to be listed.
+struct PlannedModel {
+    /// That of the same model, if it is listed already.
+    known: Option<ModelKey>,
+    plan: Plan,
+    config: ModelConfig,
 }
 
 /// A request that waits for a model; gives up when it is dropped.
@@ -102,20 +116,56 @@ impl Models {
                 let old = &old.config;
                 old.id == config.id && old.kind == config.kind && old.config == config.config
             };
-            let known = before.iter().find(same).map(|old| old.key);
-            let facts = self.plan(&config.config).and_then(|plan| Facts::of(&plan, config.kind));
+            let known = before.iter().find(same);
+            // A model in memory keeps its share.
+            let is_there = |old: &Arc<ServedModel>| self.lock().residency.state(old.key) != State::Absent;
+            let share = known.filter(|old| is_there(old)).map(|old| old.facts.cache_bytes);
             let wrong = |source| Error::Model { name: config.id.clone(), source: Box::new(source) };
-            planned.push((known, facts.map_err(wrong)?, config));
+            let plan = self.plan(&config.config, share).map_err(wrong)?;
+            planned.push(PlannedModel { known: known.map(|old| old.key), plan, config });
         }
-        let kept: Vec<ModelKey> = planned.iter().filter_map(|(known, ..)| *known).collect();
+        self.share_memory(&mut planned)?;
+        let kept: Vec<ModelKey> = planned.iter().filter_map(|model| model.known).collect();
         for old in before.iter().filter(|old| !kept.contains(&old.key)) {
             self.remove(old);
         }
-        for (known, facts, config) in planned {
+        for model in planned {
+            let facts = model.facts()?;
+            let PlannedModel { known, config, .. } = model;
             let keep_alive = config.keep_alive.unwrap_or(default);
             let stay = Stay { need: facts.need, keep_alive, pinned: config.pin };
             let model = self.lock().list(known, facts, config, false);
             self.step(Command::List { model, stay });
+        }
+        Ok(())
+    }
+
+    /// Divides the memory among the caches of models that do not fit next to each other as they are planned, so that they do.
+    /// If even the smallest caches do not, the models stay as they are, and make room for each other.
+    ///
+    /// # Errors
+    /// If one cannot run here.
+    fn share_memory(&self, models: &mut [PlannedModel]) -> Result<(), Error> {
+        let facts = models.iter().map(PlannedModel::facts).collect::<Result<Vec<_>, Error>>()?;
+        let (budget, needs) = (self.lock().residency.budget(), facts.iter().map(|facts| facts.need));
+        if needs.fold(0, u64::saturating_add) <= budget {
+            return Ok(());
+        }
+        let weights = facts.iter().map(|facts| facts.need - facts.cache_bytes);
+        let room = budget.saturating_sub(weights.fold(0, u64::saturating_add));
+        let demands = models.iter().zip(&facts).map(|(model, facts)| model.demand(facts));
+        let Some(shares) = fair_shares(room, &demands.collect::<Result<Vec<_>, Error>>()?) else {
+            return Ok(());
+        };
+        for ((model, facts), share) in models.iter_mut().zip(&facts).zip(shares) {
+            if share < facts.cache_bytes {
+                model.plan = model.plan.with_cache_limit(share).map_err(|source| model.wrong(source))?;
+                let (own, room) = (MemoryBytes(model.facts()?.cache_bytes), MemoryBytes(room));
+                let (id, alone) = (&model.config.id, MemoryBytes(facts.cache_bytes));
+                tracing::info!(
+                    "{id} has {own} of cache instead of {alone}: all models share {room} after their weights"
+                );
+            }
         }
         Ok(())
     }
@@ -293,18 +343,24 @@ impl Models {
     }
 
     fn read_text(&self, model: Arc<ServedModel>) -> Result<SleepingText, pipelines::Error> {
-        let plan = self.plan(&model.config.config)?;
+        let plan = self.plan(&model.config.config, None)?;
         let (tokenizer, chat_template) = (Arc::new(plan.tokenizer()?), plan.chat_template()?);
         Ok(SleepingText { model, tokenizer, chat_template })
     }
 
-    /// Plans a model as if it had the memory of all.
-    pub(super) fn plan(&self, config: &PipelineConfig) -> Result<Plan, pipelines::Error> {
-        config.plan_or_built_in(Machine { devices: self.platform, free_memory: self.settings.memory })
+    /// Plans a model with a cache of at most `cache_limit` bytes, or else as if it had the memory of all.
+    pub(super) fn plan(
+        &self,
+        config: &PipelineConfig,
+        cache_limit: Option<u64>,
+    ) -> Result<Plan, pipelines::Error> {
+        let machine = Machine { devices: self.platform, free_memory: self.settings.memory };
+        let plan = config.plan_or_built_in(machine)?;
+        cache_limit.map_or_else(|| Ok(plan.clone()), |limit| plan.with_cache_limit(limit))
     }
 
     async fn wait_for(self: &Arc<Self>, model: &Arc<ServedModel>) -> Reply {
-        self.unload_if_changed(model);
+        self.unload_if_changed(model).await;
         let (send, receive) = oneshot::channel();
         let (ticket, actions) = {
             let mut table = self.lock();
@@ -330,10 +386,19 @@ impl Models {
         }
     }
 
-    /// Has a model leave memory if its files have changed, so that those are loaded.
-    fn unload_if_changed(self: &Arc<Self>, model: &ServedModel) {
+    /// Has a model leave memory if its files have changed, so that those are loaded. Requests that come meanwhile wait for
+    /// the check, and the system is asked at most once every [`FILE_CHECK_INTERVAL`].
+    async fn unload_if_changed(self: &Arc<Self>, model: &ServedModel) {
         let loaded = self.lock().listed.get(&model.key).and_then(|listed| listed.loaded.clone());
-        if loaded.is_some_and(|loaded| loaded.is_file_changed()) {
+        let Some(loaded) = loaded else { return };
+        let mut checked = loaded.files_checked.lock().await;
+        if checked.is_some_and(|time| time.elapsed() < FILE_CHECK_INTERVAL) {
+            return;
+        }
+        let of_task = Arc::clone(&loaded);
+        let is_changed = blocking::run(move || Ok(of_task.is_file_changed())).await;
+        *checked = Some(Instant::now());
+        if is_changed == Ok(true) {
             tracing::warn!("loading {} again: its files have changed", model.id());
             self.unload(model);
         }
@@ -415,7 +480,7 @@ impl Models {
         progress: &LoadProgress,
     ) -> Result<LoadedModel, pipelines::Error> {
         // The files may have changed since.
-        let plan = self.plan(&model.config.config)?;
+        let plan = self.plan(&model.config.config, model.facts.cache_limit)?;
         let facts = Facts::of(&plan, model.config.kind)?;
         if facts.need > model.facts.need {
             let (weights, available) = (facts.need, model.facts.need);
@@ -461,6 +526,25 @@ impl Drop for Waiting<'_> {
             listed.waiting.remove(&self.ticket);
         }
         self.models.step(Command::GiveUp { model: self.model, ticket: self.ticket });
+    }
+}
+
+impl PlannedModel {
+    /// # Errors
+    /// If it cannot run here.
+    fn facts(&self) -> Result<Facts, Error> {
+        Facts::of(&self.plan, self.config.kind).map_err(|source| self.wrong(source))
+    }
+
+    /// What it needs and wants of a cache. One that has a share keeps it.
+    fn demand(&self, facts: &Facts) -> Result<CacheDemand, Error> {
+        let most = facts.cache_bytes;
+        let least = self.plan.least_cache_bytes().map_err(|error| self.wrong(error.into()))?;
+        Ok(CacheDemand { least: if facts.cache_limit.is_some() { most } else { least }, most })
+    }
+
+    fn wrong(&self, source: pipelines::Error) -> Error {
+        Error::Model { name: self.config.id.clone(), source: Box::new(source) }
     }
 }
 

@@ -10,6 +10,7 @@ mod progress;
 mod pull;
 mod residency;
 mod served_model;
+mod shares;
 mod table;
 
 use std::path::{Path, PathBuf};

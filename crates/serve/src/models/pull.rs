@@ -88,7 +88,7 @@ impl Models {
     pub(super) fn facts_of(&self, name: &RepoName) -> Result<Facts, ApiError> {
         let wrong =
             |problem: String| ApiError::invalid("model", format!("the model cannot run here: {problem}"));
-        let facts = self.plan(&self.config_of(name)).and_then(|plan| Facts::of(&plan, None));
+        let facts = self.plan(&self.config_of(name), None).and_then(|plan| Facts::of(&plan, None));
         let facts = facts.map_err(|error| match error {
             error @ pipelines::Error::Source(_) => ApiError::from(error),
             error => wrong(error.to_string()),

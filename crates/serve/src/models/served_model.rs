@@ -37,6 +37,10 @@ pub(crate) struct Facts {
     pub(crate) parameters: usize,
     /// Bytes of its weights.
     pub(crate) weight_bytes: u64,
+    /// Bytes of its cache.
+    pub(crate) cache_bytes: u64,
+    /// The most that these may be, if it shares memory with others.
+    pub(super) cache_limit: Option<u64>,
     /// Bytes of its weights and its cache.
     pub(crate) need: u64,
     /// The most tokens of a text, an answer to it included.
@@ -74,6 +78,8 @@ impl Facts {
             encoding: encoding.map(|encoding| encoding.to_string()).unwrap_or_default(),
             parameters: plan.parameters(),
             weight_bytes: plan.weight_bytes().unwrap_or(0),
+            cache_bytes: memory.cache,
+            cache_limit: plan.cache_limit(),
             need: memory.weights.saturating_add(memory.cache),
             max_length: memory.max_length,
         })

@@ -197,6 +197,9 @@ fn a_model_whose_file_is_cut_off_fails_alone_and_is_loaded_again() {
     );
 
     assert_eq!(answer("storyteller"), expected[1]);
+    // Files are checked ten times a second at most.
+    let next_check = || std::thread::sleep(Duration::from_millis(150));
+    next_check();
     let (status, code, _, message) = server.post("/v1/completions", &body("stories")).error();
     assert_eq!((status, &code[..]), (503, "unavailable"));
     assert!(message.starts_with("cannot load stories: ") && message.contains("stories.gguf"), "{message}");
@@ -204,6 +207,7 @@ fn a_model_whose_file_is_cut_off_fails_alone_and_is_loaded_again() {
     assert_eq!(answer("stories"), expected[0]);
     // Written again between requests, it is loaded without an error.
     std::fs::copy(&file, &path).unwrap();
+    next_check();
     assert_eq!(answer("stories"), expected[0]);
     assert_idle(&server);
 }

@@ -27,6 +27,7 @@ const NAMES: &[&str] = &[
     "peri_model_state",
     "peri_model_load_seconds",
     "peri_memory_bytes",
+    "peri_planned_memory_bytes",
     "peri_state_slots_live",
     "peri_state_slots_cached",
     "peri_state_slots_free",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pipelines::config::PipelineConfig;
+use pipelines::config::{Auto, PipelineConfig};
 use serde_json::{Value, json};
 use serve::{KeepAlive, ModelConfig, ModelSettings, ServerConfig};
 
@@ -94,6 +94,68 @@ fn a_model_makes_room_for_another() {
         .map(|model| model["name"].clone())
         .collect();
     assert_eq!(names, ["a", "c"]);
+}
+
+/// The planned bytes of the weights and the cache of a model.
+fn planned(server: &TestServer, model: &str) -> [u64; 2] {
+    let text = server.get("/metrics").text;
+    let of = |part: &str| {
+        let start = format!("peri_planned_memory_bytes{{model_name=\"{model}\",part=\"{part}\"}} ");
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{text}"));
+        value.parse::<f64>().unwrap() as u64
+    };
+    [of("weights"), of("cache")]
+}
+
+/// Models whose caches may be of any size share the memory that their weights leave, and are in memory together.
+#[test]
+fn caches_of_models_that_do_not_fit_as_they_are_share_the_memory() {
+    let open = |id: &str| {
+        let ModelConfig { config, .. } = model(id, PipelineConfig::default());
+        ModelConfig {
+            config: config.max_cache_batch_size(Auto::Auto),
+            ..model(id, PipelineConfig::default())
+        }
+    };
+    let lazy = || ModelSettings { lazy: true, ..ModelSettings::default() };
+    let [weights, cache] = planned(&serve(vec![open("a")], lazy()), "a");
+    let total = |budget: u64| Some((budget as f64 / 0.9) as u64 + 2);
+    let budget = 2 * weights + cache + cache / 2;
+    let server = serve(
+        vec![open("a"), open("b")],
+        ModelSettings { memory: total(budget), ..ModelSettings::default() },
+    );
+    assert_eq!(["a", "b"].map(|name| state(&server, name)), ["ready", "ready"]);
+    let [own, other] = ["a", "b"].map(|name| planned(&server, name)[1]);
+    assert!(own == other && own < cache && own > cache / 2, "{own} and {other} of {cache}");
+    let memory = server.get("/debug/memory").ok();
+    assert!(memory["used"].as_u64() <= memory["budget"].as_u64(), "{memory}");
+    assert_eq!(memory["models"][0]["kv_free"], own);
+    assert_eq!(server.get("/v1/models/a").ok()["max_model_len"], 256, "sequences are as long as alone");
+    // It comes back with the same share.
+    let expected = text(&server, "a");
+    server.post("/admin/unload", &json!({"model": "a"})).ok();
+    wait_for(&server, "a", "absent");
+    assert_eq!(text(&server, "a"), expected);
+    assert_eq!((planned(&server, "a")[1], state(&server, "b")), (own, "ready".to_string()));
+
+    // A number of sequences that was set keeps its cache, and the other model has what remains.
+    let [_, set] = planned(&serve(vec![storyteller()], lazy()), "storyteller");
+    let budget = 2 * weights + set + cache / 4;
+    let models = vec![storyteller(), open("b")];
+    let server = serve(models, ModelSettings { memory: total(budget), ..lazy() });
+    assert_eq!(planned(&server, "storyteller")[1], set);
+    let own = planned(&server, "b")[1];
+    assert!(own <= cache / 4 && own > cache / 8, "{own} of {cache}");
+
+    // Not even two caches of one sequence fit: the models make room for each other, as they are planned alone.
+    let sequence = cache / 32_768 * 256;
+    let budget = 2 * weights + sequence + sequence / 2;
+    let server = serve(vec![open("a"), open("b")], ModelSettings { memory: total(budget), ..lazy() });
+    let alone = ["a", "b"].map(|name| planned(&server, name)[1]);
+    assert!(alone[0] == alone[1] && alone[0] > sequence + sequence / 2, "{alone:?}");
+    assert_eq!(text(&server, "b"), expected);
 }
 
 /// Fault F16: all answers are right, whatever comes and goes meanwhile.

@@ -38,6 +38,8 @@ pub(crate) struct MemoryRequest {
     pub(crate) free: Option<u64>,
     /// The part of them that may be used.
     pub(crate) utilization: f64,
+    /// The most bytes of cache; `None` is as many as the weights leave.
+    pub(crate) cache_limit: Option<u64>,
     /// The most tokens that the model can take.
     pub(crate) model_length: usize,
     /// Tokens of a sequence.
@@ -46,6 +48,15 @@ pub(crate) struct MemoryRequest {
     pub(crate) max_batch: Auto,
     /// Whether the first device is the host.
     pub(crate) on_host: bool,
+}
+
+/// Memory for a model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Bytes that are free; `None` if that is unknown.
+    pub(crate) free: Option<u64>,
+    /// The most bytes of cache; `None` is as many as the weights leave.
+    pub(crate) cache_limit: Option<u64>,
 }
 
 /// How memory is divided, and the sizes that follow. It prints as lines of text.
@@ -99,13 +110,19 @@ const HOST_FREE_TOKENS: usize = 1 << 22;
 const SLOTS_PART: u64 = 4;
 
 impl MemoryRequest {
+    /// The memory that it asks for a part of.
+    pub(crate) fn room(&self) -> Room {
+        Room { free: self.free, cache_limit: self.cache_limit }
+    }
+
     /// Divides the memory.
     ///
     /// # Errors
     /// If not even the weights fit, or the cache does not fit next to them; with what would.
     pub(crate) fn plan(&self) -> Result<MemoryPlan, OutOfMemory> {
         let Some(free) = self.free else { return Ok(self.unknown()) };
-        let workspace = workspace(self.weights, free, self.utilization)?;
+        let left = workspace(self.weights, free, self.utilization)?;
+        let workspace = left.min(self.cache_limit.unwrap_or(u64::MAX));
         if self.keeps_nothing() {
             return Ok(self.without_cache());
         }
@@ -130,7 +147,7 @@ impl MemoryRequest {
             plan.warnings.push(format!(
                 "max_length is lowered from the model's {wanted} to {max_length}: weights and cache may use {} of the \
                  {} free",
-                Bytes(usable(free, self.utilization)),
+                Bytes(self.weights + workspace),
                 Bytes(free)
             ));
         }
@@ -149,6 +166,20 @@ impl MemoryRequest {
             ));
         }
         Ok(plan)
+    }
+
+    /// The fewest bytes of cache with which sequences are as long as in a plan of this request: all that the plan has if
+    /// the number of sequences was set, else enough for one of them.
+    pub(crate) fn least_cache(&self, plan: &MemoryPlan) -> u64 {
+        if self.keeps_nothing() || self.max_batch.asked().is_some() {
+            return plan.cache;
+        }
+        let certain = if self.strategy == KVCacheStrategy::Paged { 1 } else { plan.max_batch };
+        let tokens = self.bytes(plan.max_length, certain);
+        // Slots may take a part of the room for each sequence that fits into it.
+        let slots =
+            self.slot_bytes(1).max(if self.bytes_per_slot > 0 { tokens.div_ceil(SLOTS_PART - 1) } else { 0 });
+        tokens.saturating_add(slots).min(plan.cache)
     }
 
     /// Of a model that keeps nothing of earlier tokens, every length fits.
@@ -215,7 +246,7 @@ impl MemoryRequest {
     /// The error, with the length or the number of sequences that would fit, if they were set. What was left open is as small
     /// as it can be already.
     fn refuse(&self, workspace: u64, available: u64, length: usize, max_batch: usize) -> OutOfMemory {
-        let (weights, usable) = (self.weights, usable(available, self.utilization));
+        let (weights, usable) = (self.weights, self.weights.saturating_add(workspace));
         let room_beside = |batch| workspace.saturating_sub(self.slot_bytes(batch));
         if self.longest(room_beside(1), 1) == 0 || self.slot_bytes(1) > workspace {
             return match self.too_coarse(room_beside(1)) {

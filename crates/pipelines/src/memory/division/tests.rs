@@ -13,6 +13,7 @@ const REQUEST: MemoryRequest = MemoryRequest {
     pad_to_multiple_of: 1,
     free: Some(100_000),
     utilization: 0.9,
+    cache_limit: None,
     model_length: 4096,
     max_length: Auto::At(160),
     max_batch: Auto::At(1),
@@ -235,4 +236,35 @@ fn plans_print() {
     let cache =
         "cache                 17.58 KiB: 15.62 KiB for 160 tokens, 1.95 KiB for 2 states of sequences\n";
     assert!(text.contains(cache), "{text}");
+}
+
+#[test]
+fn a_limit_of_the_cache_lowers_the_sequences_but_not_their_length_down_to_the_least_cache() {
+    let shared = MemoryRequest {
+        strategy: KVCacheStrategy::Paged,
+        caches_prefixes: true,
+        free: Some(100_000_000),
+        max_length: Auto::Auto,
+        max_batch: Auto::Auto,
+        ..REQUEST
+    };
+    for bytes_per_slot in [0, 700, 50_000] {
+        let open = MemoryRequest { bytes_per_slot, ..shared };
+        let alone = open.plan().unwrap();
+        let least = open.least_cache(&alone);
+        assert!((409_600..alone.cache / 2).contains(&least), "{bytes_per_slot}: {least} of {}", alone.cache);
+        for limit in [least, least + 1, 2 * least, alone.cache] {
+            let plan = MemoryRequest { cache_limit: Some(limit), ..open }.plan().unwrap();
+            assert!(plan.cache <= limit && plan.max_length == alone.max_length, "{limit}: {plan}");
+        }
+        let lower = MemoryRequest { cache_limit: Some(409_599), ..open }.plan().unwrap();
+        assert!(
+            lower.max_length < alone.max_length && lower.warnings[0].starts_with("max_length is lowered")
+        );
+    }
+    let set = MemoryRequest { max_batch: Auto::At(8), ..shared };
+    let plan = set.plan().unwrap();
+    assert_eq!(set.least_cache(&plan), plan.cache);
+    let nothing = MemoryRequest { cache_bytes_per_token: 0, ..shared };
+    assert_eq!(nothing.least_cache(&nothing.plan().unwrap()), 0);
 }

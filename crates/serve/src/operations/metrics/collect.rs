@@ -31,6 +31,8 @@ struct ModelFigures {
     state: &'static str,
     phase_times: PhaseTimes,
     memory: Option<ModelMemory>,
+    /// Bytes by part.
+    planned: [(&'static str, u64); 2],
 }
 
 /// A model that makes text.
@@ -131,6 +133,10 @@ impl ModelFigures {
             state: status.state,
             phase_times: status.phase_times.clone(),
             memory: ModelMemory::of(status),
+            planned: [
+                ("weights", status.model.facts.weight_bytes),
+                ("cache", status.model.facts.cache_bytes),
+            ],
         }
     }
 }
@@ -289,6 +295,14 @@ impl Snapshot {
         self.encode_figure(encoder, memory, |model| {
             let parts = model.memory.as_ref().map(ModelMemory::parts);
             parts.into_iter().flatten().map(|(part, bytes)| (part, bytes as f64)).collect()
+        })?;
+        let planned = (
+            "peri_planned_memory_bytes",
+            "Memory that a model has or will have once loaded, by part",
+            "part",
+        );
+        self.encode_figure(encoder, planned, |model| {
+            model.planned.map(|(part, bytes)| (part, bytes as f64)).into()
         })
     }
 
