@@ -95,6 +95,30 @@ fn safe_crates_forbid_unsafe() {
     }
 }
 
+/// Attack S16: a dependency that is not what it was when it was chosen.
+#[test]
+fn dependencies_come_from_the_registry_and_have_digests() {
+    let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    let mut others = 0;
+    for package in lock.split("[[package]]").skip(1) {
+        let field = |name: &str| {
+            let value = package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+            value.map(|value| value.trim_matches('"'))
+        };
+        let name = field("name").unwrap();
+        match field("source") {
+            None => assert!(name.starts_with("perihelion"), "{name} is not of this workspace"),
+            Some(source) => {
+                assert_eq!(source, "registry+https://github.com/rust-lang/crates.io-index", "{name}");
+                let digest = field("checksum").unwrap_or_else(|| panic!("{name} has no digest"));
+                assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+                others += 1;
+            }
+        }
+    }
+    assert!(others > 100, "only {others} dependencies were found");
+}
+
 #[test]
 fn architecture_md_names_every_crate() {
     let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();

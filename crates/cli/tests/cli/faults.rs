@@ -156,6 +156,46 @@ fn files_are_written_whole_or_not_at_all_whatever_call_fails() {
     assert!(errors.contains("out.gguf needs ") && errors.contains("No space left"), "{errors}");
 }
 
+/// Fault F7: each process compiles the model for itself, and what all write is as if one had.
+#[test]
+fn many_processes_load_one_model_at_once_and_leave_one_entry_of_each_graph() {
+    let folder = Folder::new("cold-loads");
+    let model = storyteller();
+    let start = |cache: &Path| {
+        let arguments = [
+            "generate",
+            "--model",
+            &model,
+            "Once",
+            "--max-new-tokens",
+            "4",
+            "--temperature",
+            "0",
+            "--threads",
+            "1",
+            "--quiet",
+        ];
+        let mut command = command(&arguments);
+        command.env("PERIHELION_CACHE_DIR", cache).spawn().unwrap()
+    };
+    let entries = |cache: &Path| {
+        let entries = std::fs::read_dir(cache.join("compiled")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (alone, shared) = (folder.path().join("alone"), folder.path().join("shared"));
+    let sound = start(&alone).wait_with_output().unwrap();
+    assert!(sound.status.success() && !entries(&alone).is_empty(), "{sound:?}");
+    let children: Vec<_> = (0..32).map(|_| start(&shared)).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(timeless(&output.stdout), timeless(&sound.stdout));
+    }
+    assert_eq!(entries(&shared), entries(&alone));
+}
+
 #[test]
 fn a_model_runs_without_a_compile_cache_if_that_cannot_be_written() {
     let folder = Folder::new("uncached");
