@@ -1,5 +1,5 @@
 """Writes crates/perihelion/tests/models/goldens: a tiny random checkpoint of each architecture, and its logits. Beside
-it, in gptq and quantized, some that are quantized, with the logits of the weights that this leaves; in encoders and rerankers,
+it, in gptq and quantized, some that are quantized, with the logits of the weights that this leaves; in encoders, embedders and rerankers,
 models that make embeddings and scores.
 
 Needs the packages `torch`, `transformers`, `sentence-transformers`, `safetensors` and `gguf`: python tools/tiny_checkpoints.py [NAME ...]
@@ -25,7 +25,7 @@ import torch
 import tokenizers
 import transformers
 from safetensors.torch import load_file, save_file
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -34,6 +34,7 @@ from block_goldens import NF4
 OUTPUT = Path(__file__).parent.parent / "crates/perihelion/tests/models/goldens"
 ENCODERS_OUTPUT = OUTPUT.parent / "encoders"
 RERANKERS_OUTPUT = OUTPUT.parent / "rerankers"
+EMBEDDERS_OUTPUT = OUTPUT.parent / "embedders"
 GPTQ_OUTPUT = OUTPUT.parent / "gptq"
 QUANTIZED_OUTPUT = OUTPUT.parent / "quantized"
 
@@ -600,9 +601,50 @@ ENCODERS = {
         "num_labels": 1, "type_vocab_size": 2, "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
     }),
     "xlm_roberta_classifier": ("XLMRobertaForSequenceClassification", {"pad_token_id": 1, "num_labels": 2}),
+    # One head of keys for three of queries; every sixth layer without a window.
+    "embedding_gemma": ("Gemma3TextModel", {
+        "use_bidirectional_attention": True, "num_hidden_layers": 7, "num_key_value_heads": 1, "head_dim": 12,
+        "query_pre_attn_scalar": 12, "sliding_window": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    }),
+    "jina_v3": ("JinaEmbeddingsV3Model", {"pad_token_id": 1, "type_vocab_size": 1, "rope_parameters": dict(THETA)}),
+    # As it was published first, with adapters.
+    "jina_v3_adapters": ("JinaEmbeddingsV3Model", {"pad_token_id": 1, "type_vocab_size": 1, "rope_parameters": dict(THETA)}),
 }
+# Those that `transformers` does not have.
+NOMIC_BERT_MOE = {
+    "activation_function": "gelu", "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True, "n_positions": 2048,
+    "moe_every_n_layers": 2, "num_experts": 5, "moe_top_k": 2, "type_vocab_size": 1, "vocab_size": 80, "pad_token_id": 1,
+}
+# Whether experts have a bias, which GGUF files leave out.
+NOMIC_BERTS_MOE = {"nomic_bert_moe": True, "nomic_bert_moe_unbiased": False}
 # Those that are written as GGUF too, which is so of one model of each kind of positions, and one with a head.
 ENCODERS_GGUF = ["bert", "roberta", "roberta_classifier"]
+# Those that llama.cpp's converter writes, and the keys of published configurations that it needs beyond those of `transformers`.
+NOMIC_BERT = {
+    "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 8192, "max_trained_positions": 2048,
+    "layer_norm_epsilon": 1e-12, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None, "activation_function": "swiglu", "causal": False, "qkv_proj_bias": False,
+    "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False,
+}
+MODERNBERT_PUBLISHED = {"layer_norm_eps": 1e-5, "global_attn_every_n_layers": 3}
+ENCODERS_CONVERTED = {
+    "modernbert_classifier": MODERNBERT_PUBLISHED, "modernbert_classifier_first": MODERNBERT_PUBLISHED,
+    "nomic_bert": NOMIC_BERT, "embedding_gemma": {"sliding_window": 16}, "jina_v3_adapters": {"rotary_emb_base": 500.0},
+    "nomic_bert_moe_unbiased": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3, "head_dim": 8, "max_position_embeddings": 2048,
+    },
+}
+# Those that are repositories of sentence-transformers: pooling, layers behind it, prompts.
+EMBEDDERS = {
+    "embedding_gemma": {"pooling": "mean", "dense": [(24, 56, "linear.Identity"), (56, 20, "linear.Identity")], "around": ["<bos>", "<eos>"],
+                        "prompts": {"query": "task: search result | query: ", "document": "title: none | text: "}},
+    "xlm_roberta": {"pooling": "cls", "dense": [], "around": ["<s>", "</s>"], "prompts": {}},
+    "qwen3_embedding": {"pooling": "lasttoken", "dense": [], "prompts": {"query": "Instruct: Find what answers\nQuery:", "document": ""}},
+}
 
 # Those that get a tokenizer, and the scores of texts and pairs.
 CLASSIFIERS = {"bert_classifier": "Identity", "roberta_classifier": "Sigmoid"}
@@ -908,7 +950,7 @@ def add_prediction(path: Path, hidden: int) -> None:
     save_file(load_file(path) | head | layer, path, {"format": "pt"})
 
 
-def convert(folder: Path, vocab_size: int, tokenizes: bool = False) -> None:
+def convert(folder: Path, vocab_size: int, tokenizes: bool = False, published: dict = {}) -> None:
     """Writes a GGUF file by llama.cpp's converter, with the folder's tokenizer, or without any."""
     from conversion import get_model_class
     from conversion.base import ModelBase
@@ -932,11 +974,24 @@ def convert(folder: Path, vocab_size: int, tokenizes: bool = False) -> None:
         else:
             # Some families count its tokens.
             vocab = {f"t{token}": token for token in range(vocab_size)}
-            (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
-            model_class.set_vocab = lambda self: None
+            (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}, "added_tokens": []}))
+            types = json.loads((folder / "config.json").read_text()).get("type_vocab_size")
+            model_class.set_vocab = lambda self: self.gguf_writer.add_token_type_count(types) if types else None
+        if published:
+            described = json.loads((Path(source) / "config.json").read_text())
+            (Path(source) / "config.json").write_text(json.dumps(described | published))
+            for path in folder.glob("[0-9]_*/*"):
+                (Path(source) / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+                shutil.copy(path, Path(source) / path.relative_to(folder))
+            if (folder / "modules.json").exists():
+                shutil.copy(folder / "modules.json", source)
         model_class.no_mtp = True
         with torch.inference_mode():
-            model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf").write()
+            dense = {"sentence_transformers_dense_modules": True} if (folder / "2_Dense").exists() else {}
+            model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf", **dense).write()
+        # Adapters.
+        for path in folder.glob("lora-*.gguf"):
+            path.unlink()
 
 
 def as_part(folder: Path, architecture: str, model_type: str, prefixes: dict) -> None:
@@ -1403,6 +1458,163 @@ def write_reranker(name: str, family: str, settings: dict, files: dict) -> None:
     print(f"{name}: scores {expected['scores'][:3]}")
 
 
+def write_embedder(name: str, folder: Path) -> None:
+    """Adds a tokenizer and the files of sentence-transformers, and what it makes of texts."""
+    begin, end = EMBEDDERS[name]["around"]
+    special = ["<pad>", begin, end, "<unk>"] if name != "xlm_roberta" else [begin, "<pad>", end, "<unk>"]
+    letters = [(letter, -3.0) for letter in LETTERS] + [("▁", -2.0)]
+    words = [("▁" + word.removeprefix("##"), -4.0) for word in WORDS]
+    vocab = [(token, 0.0) for token in special] + letters + words
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(vocab, unk_id=3))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    tokenizer.add_special_tokens(special)
+    around = [(token, tokenizer.token_to_id(token)) for token in (begin, end)]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=f"{begin} $A {end}", special_tokens=around)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 48, "pad_token": "<pad>", "bos_token": begin, "eos_token": end}
+    (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n")
+    write_embeddings(name, folder)
+
+
+def write_qwen3_embedding(name: str) -> None:
+    """As Qwen3-Embedding is published: a decoder without its head, whose last token ends each text."""
+    folder = EMBEDDERS_OUTPUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = write_qwen_tokenizer(folder)
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["post_processor"] = {
+        "type": "TemplateProcessing", "pair": [], "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer), tie_word_embeddings=True, rope_parameters=dict(THETA), **RERANKER_SIZES
+    )
+    model = transformers.Qwen3Model(config).eval()
+    random = torch.Generator().manual_seed(20240607)
+    with torch.no_grad():
+        randomize(model, random)
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen3ForCausalLM"]}, indent=2) + "\n")
+    write_embeddings(name, folder)
+    convert(folder, len(tokenizer), tokenizes=True)
+    print(f"{name}: written")
+
+
+def write_embeddings(name: str, folder: Path) -> None:
+    """Adds the files of sentence-transformers, and what it makes of texts."""
+    files = EMBEDDERS[name]
+    write = lambda path, content: (folder / path).write_text(json.dumps(content, indent=2) + "\n")
+    random = torch.Generator().manual_seed(20240608)
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules += [(f"{index}_Dense", "Dense") for index in range(2, 2 + len(files["dense"]))]
+    modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    write("modules.json", [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(modules)
+    ])
+    for path, _ in modules[1:-1]:
+        (folder / path).mkdir(exist_ok=True)
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    ways = {f"pooling_mode_{way}": way.startswith(files["pooling"]) for way in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
+    write("1_Pooling/config.json", {"word_embedding_dimension": width, **ways, "include_prompt": True})
+    for index, (inner, outer, activation) in enumerate(files["dense"]):
+        path = f"{index + 2}_Dense"
+        write(f"{path}/config.json", {
+            "in_features": inner, "out_features": outer, "bias": False, "activation_function": f"torch.nn.modules.{activation}",
+        })
+        weight = torch.randn((outer, inner), generator=random) / inner**0.5
+        save_file({"linear.weight": weight}, folder / path / "model.safetensors")
+    write("sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
+    write("config_sentence_transformers.json", {"prompts": files["prompts"], "default_prompt_name": None, "similarity_fn_name": "cosine"})
+    model = SentenceTransformer(str(folder))
+    expected = {"texts": TEXTS, "embeddings": model.encode(TEXTS).tolist()}
+    expected["prompted"] = {prompt: model.encode(TEXTS, prompt_name=prompt).tolist() for prompt in files["prompts"]}
+    expected["tokens"] = [len(model.tokenizer(text, truncation=True, max_length=48)["input_ids"]) for text in TEXTS]
+    (folder / "texts.json").write_text(json.dumps(expected) + "\n")
+
+
+def as_published_jina(folder: Path) -> None:
+    """Renames weights and keys of Jina v3 as its first files have them, and adds adapters of two tasks."""
+    described = json.loads((folder / "config.json").read_text())
+    theta = described.pop("rope_parameters")["rope_theta"]
+    described |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "position_embedding_type": "rotary",
+                  "rotary_emb_base": theta, "lora_adaptations": ["retrieval.query", "separation"], "lora_rank": 2, "lora_alpha": 1}
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    random = torch.Generator().manual_seed(20240609)
+    weights = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        own = f"roberta.{name}"
+        if name.endswith(".weight") and weight.dim() == 2:
+            stem = f"{own.removesuffix('.weight')}.parametrizations.weight"
+            weights[f"{stem}.0.lora_A"] = torch.randn((2, 2, weight.shape[1]), generator=random)
+            weights[f"{stem}.0.lora_B"] = torch.randn((2, weight.shape[0], 2), generator=random)
+            own = f"{stem}.original"
+        weights[own] = weight
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def nomic_bert_moe(weights: dict, tokens: torch.Tensor, heads: int) -> torch.Tensor:
+    """The hidden states of nomic-bert with experts, by its equations."""
+    norm = lambda x, name: torch.nn.functional.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-12)
+    linear = lambda x, name: x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+    x = weights["embeddings.word_embeddings.weight"][tokens] + weights["embeddings.token_type_embeddings.weight"][0]
+    x = norm(x, "emb_ln")
+    count, dim = x.shape[0], x.shape[1] // heads
+    angles = torch.outer(torch.arange(count).double(), 1000.0 ** (-torch.arange(0, dim, 2).double() / dim)).repeat(1, 2)
+    turn = lambda y: y * angles.cos() + torch.cat([-y[..., dim // 2 :], y[..., : dim // 2]], -1) * angles.sin()
+    for layer in range(2):
+        prefix = f"encoder.layers.{layer}"
+        q, k, v = linear(x, f"{prefix}.attn.Wqkv").reshape(count, 3, heads, dim).permute(1, 2, 0, 3)
+        shares = (turn(q.double()) @ turn(k.double()).transpose(1, 2) / dim**0.5).softmax(-1)
+        attended = (shares @ v.double()).transpose(0, 1).reshape(count, -1).float()
+        x = norm(x + linear(attended, f"{prefix}.attn.out_proj"), f"{prefix}.norm1")
+        if layer % 2 == 0:
+            fed = linear(torch.nn.functional.gelu(linear(x, f"{prefix}.mlp.fc1")), f"{prefix}.mlp.fc2")
+        else:
+            scores = (x @ weights[f"{prefix}.mlp.router.layer.weight"].T).softmax(-1)
+            w1, w2 = (weights[f"{prefix}.mlp.experts.mlp.{name}"].reshape(scores.shape[1], -1, x.shape[1]) for name in ("w1", "w2"))
+            shares = torch.zeros_like(scores).scatter(1, scores.topk(2).indices, scores.topk(2).values)
+            inner = torch.nn.functional.gelu(torch.einsum("th,efh->tef", x, w1))
+            fed = torch.einsum("tef,efh,te->th", inner, w2, shares) + weights[f"{prefix}.mlp.experts.bias"]
+        x = norm(x + fed, f"{prefix}.norm2")
+    return x
+
+
+def write_nomic_bert_moe(name: str, has_bias: bool) -> None:
+    random = torch.Generator().manual_seed(20240607)
+    config = NOMIC_BERT | NOMIC_BERT_MOE
+    hidden, inner, experts = config["n_embd"], config["n_inner"], config["num_experts"]
+    normal = lambda *shape: torch.randn(shape, generator=random)
+    matrix = lambda rows, columns: {"weight": 1.5 * normal(rows, columns) / columns**0.5, "bias": 0.4 * normal(rows)}
+    norm = lambda: {"weight": 1.0 + 0.4 * normal(hidden), "bias": 0.4 * normal(hidden)}
+    parts = {"emb_ln": norm(), "embeddings.word_embeddings": {"weight": normal(80, hidden)}, "embeddings.token_type_embeddings": {"weight": normal(1, hidden)}}
+    for layer in range(2):
+        prefix = f"encoder.layers.{layer}"
+        parts |= {f"{prefix}.attn.Wqkv": matrix(3 * hidden, hidden), f"{prefix}.attn.out_proj": matrix(hidden, hidden),
+                  f"{prefix}.norm1": norm(), f"{prefix}.norm2": norm()}
+        if layer % 2 == 0:
+            parts |= {f"{prefix}.mlp.fc1": matrix(inner, hidden), f"{prefix}.mlp.fc2": matrix(hidden, inner)}
+        else:
+            parts[f"{prefix}.mlp.router.layer"] = {"weight": normal(experts, hidden) / 2}
+            parts[f"{prefix}.mlp.experts"] = {"bias": has_bias * normal(hidden)}
+            parts[f"{prefix}.mlp.experts.mlp"] = {way: 1.5 * normal(experts * inner, hidden) / hidden**0.5 for way in ("w1", "w2")}
+    weights = {f"{stem}.{leaf}": tensor for stem, part in parts.items() for leaf, tensor in part.items()}
+    tokens = torch.randint(2, 80, (ENCODER_LENGTH,), generator=random)
+    folder = ENCODERS_OUTPUT / name
+    folder.mkdir(exist_ok=True)
+    described = {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", **config}
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    hidden_states = nomic_bert_moe(weights, tokens, config["n_head"])
+    save_file({"tokens": tokens.int(), "hidden": hidden_states.contiguous()}, folder / "hidden.safetensors")
+    if name in ENCODERS_CONVERTED:
+        convert(folder, 80, published=ENCODERS_CONVERTED[name])
+    print(f"{name}: hidden states up to {hidden_states.abs().max():.2f}")
+
+
 def write_encoder(name: str, family: str, settings: dict) -> None:
     model_class = getattr(transformers, family)
     config = model_class.config_class(**{**ENCODER_SIZES, **settings})
@@ -1423,15 +1635,27 @@ def write_encoder(name: str, family: str, settings: dict) -> None:
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_file({key: value.contiguous() for key, value in expected.items()}, folder / "hidden.safetensors")
+    if name == "jina_v3_adapters":
+        as_published_jina(folder)
+    if name in ENCODERS_CONVERTED:
+        described = json.loads((folder / "config.json").read_text())
+        if name == "embedding_gemma":
+            # As it is published: `transformers` halves it when it reads it.
+            described["sliding_window"] = settings["sliding_window"]
+            (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
     if name in CLASSIFIERS:
         write_texts(name, folder, CLASSIFIERS[name])
+    if name in EMBEDDERS:
+        write_embedder(name, folder)
+    if name in ENCODERS_CONVERTED:
+        convert(folder, config.vocab_size, published=ENCODERS_CONVERTED[name])
     if name in ENCODERS_GGUF:
         write_encoder_gguf(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     print(f"{name}: hidden states up to {expected['hidden'].abs().max():.2f}")
 
 
 def main() -> None:
-    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *RERANKERS, *(f"gptq/{name}" for name in GPTQ),
+    for name in sys.argv[1:] or [*MODELS, *ENCODERS, *NOMIC_BERTS_MOE, "qwen3_embedding", *RERANKERS, *(f"gptq/{name}" for name in GPTQ),
                                  *(f"quantized/{name}" for name in QUANTIZED)]:
         if name in MODELS:
             write(name, *MODELS[name])
@@ -1442,6 +1666,10 @@ def main() -> None:
             write_quantized(QUANTIZED_OUTPUT / name, family, {**QUANTIZED_SIZES, **settings}, quantize, described, left)
         elif name.startswith("gptq/"):
             write_gptq(name.removeprefix("gptq/"), *GPTQ[name.removeprefix("gptq/")])
+        elif name == "qwen3_embedding":
+            write_qwen3_embedding(name)
+        elif name in NOMIC_BERTS_MOE:
+            write_nomic_bert_moe(name, NOMIC_BERTS_MOE[name])
         elif name in RERANKERS:
             write_reranker(name, *RERANKERS[name])
         else:

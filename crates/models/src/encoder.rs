@@ -4,7 +4,7 @@ use graph::ops::{Broadcast, Constant, Embedding, RaggedPositions, Transpose};
 use graph::{Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, ClassificationHead, Context, Gated, Norm, Plain, SelfAttention, Texts};
+use crate::layers::{self, ClassificationHead, Context, Experts, Gated, Norm, Plain, SelfAttention, Texts};
 use crate::{Error, Rope, WeightTypes};
 
 /// A transformer encoder: texts become hidden states.
@@ -16,6 +16,8 @@ pub struct Encoder {
     pub hidden: usize,
     /// Tokens of the longest text.
     pub context_length: usize,
+    /// The factor on the embeddings of tokens.
+    pub embedding_scale: f32,
     /// The learned positions, if there are any.
     pub positions: Option<Positions>,
     /// The rotary embeddings that layers choose from.
@@ -24,8 +26,8 @@ pub struct Encoder {
     pub token_types: Option<usize>,
     /// What scores have added to them by relative position, in all layers alike.
     pub relative_bias: Option<RelativeBias>,
-    /// The norm of the sum of embeddings.
-    pub norm: Norm,
+    /// The norm of the sum of embeddings, if it has one.
+    pub norm: Option<Norm>,
     /// The layers, first to last.
     pub layers: Vec<EncoderLayer>,
     /// The norm of the hidden states after the last layer, if layers have theirs in front of blocks.
@@ -90,6 +92,13 @@ pub enum FeedForward {
         /// Whether the last projection alone has a bias.
         down_bias: bool,
     },
+    /// A few of many blocks for each token.
+    Experts {
+        /// The blocks.
+        experts: Experts,
+        /// Whether their sum has a bias.
+        sum_bias: bool,
+    },
 }
 
 impl FeedForward {
@@ -98,6 +107,7 @@ impl FeedForward {
         match self {
             FeedForward::Plain(plain) => plain.width,
             FeedForward::Gated { block, .. } => block.width,
+            FeedForward::Experts { experts, .. } => experts.width,
         }
     }
 }
@@ -111,6 +121,8 @@ pub enum EncoderNorms {
     Before,
     /// On what the feed-forward block reads; attention reads what was normalized before.
     BeforeFeedForward,
+    /// On what each block reads, and on what it makes.
+    Sandwich,
 }
 
 impl Encoder {
@@ -176,8 +188,8 @@ impl Encoder {
         let heads = self.layers[0].attention.heads;
         let bias = self.relative_bias.map_or(0, |bias| bias.buckets * heads);
         let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
-        let norms = self.norm.parameters(self.hidden)
-            + self.final_norm.map_or(0, |norm| norm.parameters(self.hidden));
+        let norms = [self.norm, self.final_norm].into_iter().flatten();
+        let norms: usize = norms.map(|norm| norm.parameters(self.hidden)).sum();
         rows * self.hidden + norms + layers + bias + head
     }
 
@@ -237,7 +249,8 @@ impl Encoder {
         batch: &Dim,
     ) -> Result<Value, Error> {
         let words = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
-        let mut x = context.graph.push_one(Embedding.into(), &[words, tokens])?;
+        let x = context.graph.push_one(Embedding.into(), &[words, tokens])?;
+        let mut x = layers::scale(context, x, self.embedding_scale)?;
         if let Some(rows) = self.token_types {
             let types = context.weight("token_types.weight", [rows, self.hidden])?;
             let ids = match token_types {
@@ -253,7 +266,10 @@ impl Encoder {
             let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
             x = layers::add(context, x, positions)?;
         }
-        self.norm.build(context, "token_embd_norm", self.hidden, x)
+        match self.norm {
+            Some(norm) => norm.build(context, "token_embd_norm", self.hidden, x),
+            None => Ok(x),
+        }
     }
 }
 
@@ -295,19 +311,25 @@ impl EncoderLayer {
             true => self.norm.build(context, &format!("{prefix}.{name}"), hidden, x),
             false => Ok(x),
         };
-        let after = self.norms == EncoderNorms::After;
-        let read = normalize(context, "attn_norm", self.norms == EncoderNorms::Before, x)?;
+        let (after, sandwich) = (self.norms == EncoderNorms::After, self.norms == EncoderNorms::Sandwich);
+        let read = normalize(context, "attn_norm", sandwich || self.norms == EncoderNorms::Before, x)?;
         let attended = self.attention.build(context, &prefix, read)?;
+        let attended = normalize(context, "post_attention_norm", sandwich, attended)?;
         let x = layers::add(context, x, attended)?;
         let x = normalize(context, "attn_output_norm", after, x)?;
         let read = normalize(context, "ffn_norm", !after, x)?;
         let fed = self.feed_forward.build(context, &prefix, read)?;
+        let fed = normalize(context, "post_ffw_norm", sandwich, fed)?;
         let x = layers::add(context, x, fed)?;
         normalize(context, "layer_output_norm", after, x)
     }
 
     fn parameters(&self, hidden: usize) -> usize {
-        let norms = if self.norms == EncoderNorms::BeforeFeedForward { 1 } else { 2 };
+        let norms = match self.norms {
+            EncoderNorms::BeforeFeedForward => 1,
+            EncoderNorms::After | EncoderNorms::Before => 2,
+            EncoderNorms::Sandwich => 4,
+        };
         self.attention.parameters(hidden)
             + self.feed_forward.parameters(hidden)
             + norms * self.norm.parameters(hidden)
@@ -320,12 +342,11 @@ impl FeedForward {
             FeedForward::Plain(plain) => plain.build(context, prefix, "", x),
             FeedForward::Gated { block, down_bias } => {
                 let y = block.build(context, prefix, "", x)?;
-                if !down_bias {
-                    return Ok(y);
-                }
-                let hidden = context.hidden;
-                let bias = context.vector(&format!("{prefix}.ffn_down.bias"), hidden)?;
-                layers::add(context, y, bias)
+                with_bias(context, &format!("{prefix}.ffn_down.bias"), *down_bias, y)
+            }
+            FeedForward::Experts { experts, sum_bias } => {
+                let y = experts.build(context, prefix, x, x)?;
+                with_bias(context, &format!("{prefix}.ffn_exps.bias"), *sum_bias, y)
             }
         }
     }
@@ -336,6 +357,19 @@ impl FeedForward {
             FeedForward::Gated { block, down_bias } => {
                 block.parameters(hidden) + if *down_bias { hidden } else { 0 }
             }
+            FeedForward::Experts { experts, sum_bias } => {
+                experts.parameters(hidden) + if *sum_bias { hidden } else { 0 }
+            }
         }
     }
+}
+
+/// The sum with a bias, if there is one.
+fn with_bias(context: &mut Context<'_, Texts>, name: &str, is_there: bool, x: Value) -> Result<Value, Error> {
+    if !is_there {
+        return Ok(x);
+    }
+    let hidden = context.hidden;
+    let bias = context.vector(name, hidden)?;
+    layers::add(context, x, bias)
 }

@@ -303,6 +303,22 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
+    /// Says that matrices of experts are stored one on the other as a matrix, perhaps with their axes the other way round.
+    ///
+    /// # Errors
+    /// If the rows are not as many for each.
+    pub(crate) fn split_experts(&mut self, name: &str, count: usize, transposed: bool) -> Result<(), Error> {
+        let Some(rows) = self.rows(name) else { return Ok(()) };
+        if count == 0 || !rows.is_multiple_of(count) {
+            let message = format!("has {rows} rows for {count} experts, expected as many for each");
+            return Err(Error::Weight { name: name.to_string(), message });
+        }
+        let whole = Box::new(self.names.remove(name).expect("it has rows"));
+        let rows = 0..rows / count;
+        self.names.insert(name.to_string(), Stored::Heads { whole, heads: count, rows, transposed });
+        Ok(())
+    }
+
     fn rows(&self, name: &str) -> Option<usize> {
         self.shape(name)?.first().copied()
     }

@@ -167,6 +167,10 @@ pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
 /// it is called a bias.
 fn apart(name: &str) -> (&str, &'static str) {
     let leaf = |leaf: &&'static str| Some((name.strip_suffix(*leaf)?.strip_suffix('.')?, *leaf));
+    // A matrix to which adapters are added (torch.nn.utils.parametrize).
+    if let Some(path) = name.strip_suffix(".parametrizations.weight.original") {
+        return (path, "weight");
+    }
     let alone = if name.ends_with("_correction_bias") { "bias" } else { "weight" };
     LEAVES.iter().find_map(leaf).unwrap_or((name, alone))
 }

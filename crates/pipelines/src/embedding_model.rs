@@ -10,6 +10,7 @@ use text::Tokenizer;
 use weights::Format;
 
 use crate::compiled::{CompiledPlan, Loaded};
+use crate::dense::{DenseLayer, DenseLayers};
 use crate::plan::{Plan, Task};
 use crate::runner::Logits;
 use crate::sentence_transformers::EmbeddingConfig;
@@ -20,6 +21,7 @@ use crate::{Error, Pooling};
 pub struct EmbeddingModel {
     loaded: Loaded,
     files: EmbeddingConfig,
+    dense: Option<DenseLayers>,
 }
 
 /// The hidden states of a batch of texts.
@@ -60,7 +62,13 @@ impl CompiledPlan {
         if loaded.checkpoint.network.head().is_some() && files.pooling.is_none() {
             return Err(not_for_embeddings(&loaded.checkpoint));
         }
-        Ok(EmbeddingModel { loaded, files })
+        let width = width(&loaded.checkpoint.network);
+        let layers = match loaded.checkpoint.weights().format() {
+            Format::Gguf => DenseLayer::of_gguf(loaded.checkpoint.weights()),
+            _ => files.dense.iter().map(|folder| DenseLayer::of_folder(folder)).collect::<Result<_, _>>()?,
+        };
+        let dense = DenseLayers::load(session, &layers, width)?;
+        Ok(EmbeddingModel { loaded, files, dense })
     }
 }
 
@@ -91,12 +99,9 @@ impl EmbeddingModel {
         self.files.pooling.or(of_encoders)
     }
 
-    /// Dims of the hidden states, and of vectors of which all are wanted.
+    /// Dims of vectors of which all are wanted.
     pub fn dimensions(&self) -> usize {
-        match &self.loaded.checkpoint.network {
-            Network::Encoder(encoder) => encoder.hidden,
-            Network::Decoder(decoder) => decoder.hidden,
-        }
+        self.dense.as_ref().map_or_else(|| width(&self.loaded.checkpoint.network), |layers| layers.width)
     }
 
     /// The most tokens of a text as the model's files say, those around it included.
@@ -145,7 +150,18 @@ impl EmbeddingModel {
                 States::Decoded(texts::decode(&self.loaded, texts, TextRows::All, decoder.hidden)?)
             }
         };
-        Ok(Hidden { states, offsets, width: self.dimensions() })
+        Ok(Hidden { states, offsets, width: width(&self.loaded.checkpoint.network) })
+    }
+
+    /// What the layers behind the pooling make of vectors.
+    ///
+    /// # Errors
+    /// If they fail.
+    pub(crate) fn dense(&self, vectors: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>, Error> {
+        match &self.dense {
+            Some(layers) => layers.apply(&vectors),
+            None => Ok(vectors),
+        }
     }
 
     fn encode(&self, texts: &[&[u32]], offsets: &[usize]) -> Result<ReadGuard, Error> {
@@ -170,6 +186,14 @@ impl Hidden {
     /// Dims of each.
     pub(crate) fn width(&self) -> usize {
         self.width
+    }
+}
+
+/// Dims of hidden states.
+fn width(network: &Network) -> usize {
+    match network {
+        Network::Encoder(encoder) => encoder.hidden,
+        Network::Decoder(decoder) => decoder.hidden,
     }
 }
 

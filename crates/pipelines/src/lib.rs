@@ -9,6 +9,7 @@ mod classification_model;
 mod classifier;
 mod compiled;
 pub mod config;
+mod dense;
 mod embedder;
 mod embedding_model;
 pub mod error;

@@ -31,6 +31,8 @@ pub(crate) struct EmbeddingConfig {
     pub(crate) default_prompt: Option<String>,
     /// Whether the tokens of a prompt are left out of the pooling.
     pub(crate) excludes_prompt: bool,
+    /// The folders of the dense layers behind the pooling.
+    pub(crate) dense: Vec<PathBuf>,
 }
 
 /// A row of `modules.json`.
@@ -110,6 +112,9 @@ impl EmbeddingConfig {
             match module.class.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => config.transformer(&own.join("sentence_bert_config.json"))?,
                 "Pooling" => config.pooling(&own.join("config.json"))?,
+                "Dense" if config.pooling.is_some() && config.normalize == Some(false) => {
+                    config.dense.push(own);
+                }
                 "Normalize" => config.normalize = Some(true),
                 _ => {
                     let problem = format!("a module of the type {} is not supported", module.class);
@@ -270,6 +275,7 @@ mod tests {
             prompts: [("query".to_string(), "query: ".to_string())].into(),
             default_prompt: None,
             excludes_prompt: false,
+            dense: Vec::new(),
         };
         assert_eq!(config, expected);
         let newer = r#"{"embedding_dimension": 8, "pooling_mode": "lasttoken", "include_prompt": false}"#;

@@ -147,7 +147,10 @@ impl Beside {
         match self {
             Beside::Settings => [CONFIG, "generation_config.json"].contains(&name),
             Beside::Everything => is_beside_weights(name),
-            Beside::Modules => name == "modules.json" || name.contains('/') && is_beside_weights(name),
+            Beside::Modules => {
+                let has_weights = name.ends_with(".safetensors") || name.ends_with(".bin");
+                name == "modules.json" || name.contains('/') && is_beside_weights(name) && !has_weights
+            }
         }
     }
 }
@@ -179,7 +182,8 @@ pub fn is_beside_weights(name: &str) -> bool {
         Some(("additional_chat_templates", file)) => file.ends_with(".jinja"),
         // The later stages of a model: `1_Pooling`.
         Some((folder, file)) => {
-            file == "config.json" && folder.starts_with(|first: char| first.is_ascii_digit())
+            let files = ["config.json", "model.safetensors", "pytorch_model.bin"];
+            files.contains(&file) && folder.starts_with(|first: char| first.is_ascii_digit())
         }
     }
 }

@@ -51,7 +51,11 @@ fn json() -> String {
         let task = own.head.map_or("embeddings_generation", |_| "text_classification");
         facts(own.hugging_face, own.gguf, own.examples, task)
     });
-    let architectures: serde_json::Map<String, serde_json::Value> = decoders.chain(encoders).collect();
+    let mut architectures = serde_json::Map::new();
+    for (name, facts) in decoders.chain(encoders) {
+        // The first row of a name is taken.
+        architectures.entry(name).or_insert(facts);
+    }
     serde_json::json!({ "architectures": architectures, "files": FILES }).to_string()
 }
 

@@ -6,6 +6,7 @@ mod cohere;
 mod deepseek;
 mod distilbert;
 mod dots1;
+mod embedding_gemma;
 mod ernie4_5;
 mod exaone4;
 mod falcon;
@@ -25,6 +26,7 @@ mod granite_hybrid;
 mod granite_moe;
 mod hunyuan;
 mod jamba;
+mod jina_v3;
 mod lfm2;
 mod llama;
 mod llama4;
@@ -222,6 +224,12 @@ pub struct EncoderArchitecture {
     pub names: &'static [NameTable],
     /// The keys of a `config.json` that other encoders have another word for, and that word.
     pub renames: &'static [(&'static str, &'static str)],
+    /// The decoder whose configuration it shares, if there is one.
+    pub(crate) family: Option<&'static Architecture>,
+    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by.
+    pub zero_centered_norms: bool,
+    /// Whether llama.cpp has the architecture.
+    pub(crate) in_llama_cpp: bool,
     /// The function inside the head that scores texts, if the name says that there is one.
     pub head: Option<Unary>,
     /// The encoder of a configuration, without its head. The weights say whether there are token types.
@@ -251,11 +259,14 @@ pub const ENCODERS: &[EncoderArchitecture] = &[
     modernbert::MODERNBERT_CLASSIFIER,
     nomic_bert::NOMIC_BERT,
     nomic_bert::NOMIC_BERT_MASKED,
+    nomic_bert::NOMIC_BERT_MOE,
     nomic_bert::GTE,
     nomic_bert::GTE_MASKED,
     nomic_bert::GTE_CLASSIFIER,
     nomic_bert::NEW,
     nomic_bert::NEW_CLASSIFIER,
+    jina_v3::JINA_V3,
+    embedding_gemma::EMBEDDING_GEMMA,
 ];
 
 impl EncoderArchitecture {
@@ -273,8 +284,11 @@ impl EncoderArchitecture {
         let is_stored = |name: &str| weights.dtype(name).is_some();
         let activation = match self.head {
             Some(activation) => Some(Some(activation)),
-            // llama.cpp applies this function to the first layer, which its files of BERTs lack.
-            None if is_stored("cls.output.weight") => Some(is_stored("cls.weight").then_some(Unary::Tanh)),
+            // llama.cpp applies these functions to the first layer, which its files of BERTs lack.
+            None if is_stored("cls.output.weight") => {
+                let activation = if is_stored("cls.norm.weight") { Unary::Gelu } else { Unary::Tanh };
+                Some(is_stored("cls.weight").then_some(activation))
+            }
             None => None,
         };
         let encoder = (self.encoder)(config, own, weights)?;

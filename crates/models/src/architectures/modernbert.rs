@@ -3,6 +3,7 @@
 use graph::ops::{RopeStyle, Unary};
 
 use super::EncoderArchitecture;
+use super::bert::BERT;
 use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward};
 use crate::names::NameTable;
 use crate::{Activation, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAttention, WeightTypes};
@@ -11,7 +12,7 @@ use crate::{Activation, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAtt
 pub(crate) const MODERNBERT: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "ModernBertModel",
     examples: &["Alibaba-NLP/gte-modernbert-base", "nomic-ai/modernbert-embed-base"],
-    gguf: "modernbert",
+    gguf: "modern-bert",
     names: &[NAMES],
     renames: &[
         ("global_rope_theta", "rope_theta"),
@@ -19,8 +20,8 @@ pub(crate) const MODERNBERT: EncoderArchitecture = EncoderArchitecture {
         ("hidden_activation", "hidden_act"),
         ("local_attention", "sliding_window"),
     ],
-    head: None,
     encoder: modernbert,
+    ..BERT
 };
 
 /// ModernBERT with a head that fills gaps.
@@ -59,10 +60,10 @@ const MAX_WINDOW: usize = 1 << 16;
 fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
     let has = |name: &str| weights.dtype(name).is_some();
     let norm = Norm::Layer { eps: config.norm_eps, weight: true, bias: has("token_embd_norm.bias") };
-    let every = own.global_every.unwrap_or(3).max(1);
-    let is_windowed = |index: usize| match &config.windowed_layers {
-        Some(windowed) => windowed[index],
-        None => !index.is_multiple_of(every),
+    // Of a number of layers, the first has no window.
+    let is_windowed = |index: usize| match (own.global_every, &config.windowed_layers) {
+        (None, Some(windowed)) => windowed[index],
+        (every, _) => !index.is_multiple_of(every.unwrap_or(3).max(1)),
     };
     let ropes = Rope::all(config, RopeStyle::HalfSplit)?;
     let rope_of = |windowed: bool| match ropes.len() {
@@ -79,9 +80,11 @@ fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -
     let layer = |index: usize| EncoderLayer {
         attention: SelfAttention {
             heads: config.heads,
+            kv_heads: config.heads,
             head_dim: config.head_dim,
             scale: 1.0 / (config.head_dim as f32).sqrt(),
             bias: has("blk.0.attn_q.bias"),
+            qk_norm: None,
             rope: rope_of(is_windowed(index)),
             window: is_windowed(index).then_some(window),
         },
@@ -104,11 +107,12 @@ fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -
         vocab: config.vocab,
         hidden: config.hidden,
         context_length: config.context_length,
+        embedding_scale: 1.0,
         positions: None,
         ropes,
         token_types: None,
         relative_bias: None,
-        norm,
+        norm: Some(norm),
         layers,
         final_norm: Some(norm),
         head: None,

@@ -3,7 +3,7 @@
 use graph::ops::Unary;
 
 use super::EncoderArchitecture;
-use super::bert::{self, with_positions_from};
+use super::bert::{self, BERT, with_positions_from};
 use super::roberta;
 use crate::encoder::{Encoder, RelativeBias};
 use crate::names::NameTable;
@@ -15,9 +15,9 @@ pub(crate) const MPNET: EncoderArchitecture = EncoderArchitecture {
     examples: &[],
     gguf: "mpnet",
     names: &[NAMES, bert::NAMES],
-    renames: &[],
-    head: None,
+    in_llama_cpp: false,
     encoder: mpnet,
+    ..BERT
 };
 
 /// MPNet with a head that fills gaps.

@@ -1,18 +1,21 @@
-//! nomic-bert and GTE: BERTs with rotated queries and keys, and gated blocks.
+//! nomic-bert and GTE: BERTs with rotated queries and keys, and gated blocks or plain experts.
 
 use graph::ops::{RopeStyle, Unary};
 
 use super::EncoderArchitecture;
-use super::bert;
+use super::bert::{self, BERT};
 use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward};
 use crate::names::NameTable;
-use crate::{Activation, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAttention, WeightTypes};
+use crate::{
+    Activation, Config, EncoderConfig, Error, ExpertConfig, Experts, Gated, Norm, Plain, Rope, Routing,
+    SelfAttention, WeightTypes,
+};
 
 /// nomic-bert: no biases.
 pub(crate) const NOMIC_BERT: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "NomicBertModel",
     examples: &["nomic-ai/nomic-embed-text-v1.5"],
-    gguf: "nomic_bert",
+    gguf: "nomic-bert",
     names: &[NAMES, bert::NAMES],
     renames: &[
         ("n_embd", "hidden_size"),
@@ -22,20 +25,29 @@ pub(crate) const NOMIC_BERT: EncoderArchitecture = EncoderArchitecture {
         ("n_positions", "max_position_embeddings"),
         ("rotary_emb_base", "rope_theta"),
         ("rotary_emb_fraction", "partial_rotary_factor"),
+        ("moe_top_k", "num_experts_per_tok"),
     ],
-    head: None,
     encoder: nomic_bert,
+    ..BERT
+};
+
+/// nomic-bert with experts in every other layer, and biases. Other files than GGUF call it as the one without.
+pub(crate) const NOMIC_BERT_MOE: EncoderArchitecture = EncoderArchitecture {
+    examples: &["nomic-ai/nomic-embed-text-v2-moe"],
+    gguf: "nomic-bert-moe",
+    ..NOMIC_BERT
 };
 
 /// nomic-bert with a head that fills gaps.
 pub(crate) const NOMIC_BERT_MASKED: EncoderArchitecture =
     EncoderArchitecture { hugging_face: "NomicBertForMaskedLM", examples: &[], ..NOMIC_BERT };
 
-/// GTE: biases but for two of the gated block's projections.
+/// GTE: biases, but for two of the gated block's projections.
 pub(crate) const GTE: EncoderArchitecture = EncoderArchitecture {
     hugging_face: "GteModel",
     examples: &["alibaba-nlp-community/gte-multilingual-base"],
     gguf: "gte",
+    in_llama_cpp: false,
     renames: &[],
     encoder: gte,
     ..NOMIC_BERT
@@ -65,7 +77,7 @@ pub(crate) const NEW_CLASSIFIER: EncoderArchitecture = EncoderArchitecture {
     ..GTE_CLASSIFIER
 };
 
-const NAMES: NameTable = &[
+pub(super) const NAMES: NameTable = &[
     ("layers.#.self_attn.q_proj", "blk.#.attn_q"),
     ("layers.#.self_attn.k_proj", "blk.#.attn_k"),
     ("layers.#.self_attn.v_proj", "blk.#.attn_v"),
@@ -87,62 +99,109 @@ const NAMES: NameTable = &[
     ("encoder.layers.#.attn.Wqkv", "blk.#.attn_qkv"),
     ("encoder.layers.#.attn.out_proj", "blk.#.attn_output"),
     ("encoder.layers.#.norm1", "blk.#.attn_output_norm"),
+    ("encoder.layers.#.mlp.fc1", "blk.#.ffn_up"),
     ("encoder.layers.#.mlp.fc11", "blk.#.ffn_up"),
     ("encoder.layers.#.mlp.fc12", "blk.#.ffn_gate"),
     ("encoder.layers.#.mlp.fc2", "blk.#.ffn_down"),
     ("encoder.layers.#.norm2", "blk.#.layer_output_norm"),
+    ("encoder.layers.#.mlp.router.layer", "blk.#.ffn_gate_inp"),
+    ("encoder.layers.#.mlp.experts", "blk.#.ffn_exps"),
+    ("encoder.layers.#.mlp.experts.mlp.w1", "blk.#.ffn_up_exps"),
+    ("encoder.layers.#.mlp.experts.mlp.w2", "blk.#.ffn_down_exps"),
 ];
 
 fn nomic_bert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
-    rotated(config, own, weights, Unary::Silu, false)
+    rotated(config, own, weights, Unary::Silu)
 }
 
 fn gte(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -> Result<Encoder, Error> {
-    rotated(config, own, weights, Unary::Gelu, true)
+    rotated(config, own, weights, Unary::Gelu)
 }
 
-/// A BERT that turns queries and keys, with gated blocks.
-fn rotated(
+/// A BERT that turns queries and keys. The weights say whether blocks are plain, gated or experts, and which projections
+/// have biases; `gate` is the family's function of gates.
+pub(super) fn rotated(
     config: &Config,
     own: &EncoderConfig,
     weights: &dyn WeightTypes,
-    activation: Unary,
-    bias: bool,
+    gate: Unary,
 ) -> Result<Encoder, Error> {
+    let has = |index: usize, name: &str| weights.dtype(&format!("blk.{index}.{name}")).is_some();
     let norm = Norm::layer(own.norm_eps);
     let ropes = Rope::all(config, RopeStyle::HalfSplit)?;
+    let activation = |usual: Unary| {
+        let of_file = own.activation.map(Activation::Unary).or(config.activation);
+        of_file.unwrap_or(Activation::Unary(usual))
+    };
+    let plain = Plain {
+        width: config.feed_forward,
+        activation: activation(Unary::Gelu),
+        bias: has(0, "ffn_up.bias"),
+    };
     let block = Gated {
         width: config.feed_forward,
-        activation: config.activation.unwrap_or(Activation::Unary(activation)),
+        activation: activation(gate),
         bias: false,
         cutoff: None,
         gate_scale: 1.0,
         output_scale: 1.0,
     };
-    let layer = EncoderLayer {
+    let feed_forward = |index: usize| match config.experts {
+        Some(experts) if has(index, "ffn_gate_inp.weight") => FeedForward::Experts {
+            experts: plain_experts(&experts, activation(Unary::Gelu)),
+            sum_bias: has(index, "ffn_exps.bias"),
+        },
+        // Without weights, as published models are.
+        _ if has(0, "ffn_up.weight") && !has(0, "ffn_gate.weight") => FeedForward::Plain(plain),
+        _ => FeedForward::Gated { block, down_bias: has(index, "ffn_down.bias") },
+    };
+    let layer = |index: usize| EncoderLayer {
         attention: SelfAttention {
             heads: config.heads,
+            kv_heads: config.heads,
             head_dim: config.head_dim,
             scale: 1.0 / (config.head_dim as f32).sqrt(),
-            bias,
+            bias: has(index, "attn_q.bias"),
+            qk_norm: None,
             rope: (!ropes.is_empty()).then_some(0),
             window: None,
         },
-        feed_forward: FeedForward::Gated { block, down_bias: bias },
+        feed_forward: feed_forward(index),
         norm,
         norms: EncoderNorms::After,
     };
+    let layers = (0..config.layers).map(layer).collect();
     Ok(Encoder {
         vocab: config.vocab,
         hidden: config.hidden,
         context_length: config.context_length,
+        embedding_scale: 1.0,
         positions: None,
-        ropes,
         token_types: weights.dtype("token_types.weight").map(|_| own.token_types),
         relative_bias: None,
-        norm,
-        layers: vec![layer; config.layers],
+        norm: Some(norm),
+        layers,
+        ropes,
         final_norm: None,
         head: None,
     })
+}
+
+/// Experts without gates and biases, whose shares do not sum to 1.
+fn plain_experts(experts: &ExpertConfig, activation: Activation) -> Experts {
+    Experts {
+        width: experts.width,
+        activation,
+        plain: true,
+        latent: None,
+        count: experts.count,
+        per_token: experts.per_token,
+        routing: Routing { normalized: false, ..Routing::default() },
+        shared: None,
+        bias: false,
+        limit: None,
+        offset: 0.0,
+        scaled: false,
+        scales_input: false,
+    }
 }

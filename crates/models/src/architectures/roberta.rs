@@ -3,21 +3,14 @@
 use graph::ops::Unary;
 
 use super::EncoderArchitecture;
-use super::bert::{self, with_positions_from};
+use super::bert::{self, BERT, with_positions_from};
 use crate::encoder::Encoder;
 use crate::names::NameTable;
 use crate::{Config, EncoderConfig, Error, WeightTypes};
 
 /// RoBERTa. GGUF files leave out the positions before the first, and call it a BERT.
-pub(crate) const ROBERTA: EncoderArchitecture = EncoderArchitecture {
-    hugging_face: "RobertaModel",
-    examples: &[],
-    gguf: "bert",
-    names: &[bert::NAMES],
-    renames: &[],
-    head: None,
-    encoder: roberta,
-};
+pub(crate) const ROBERTA: EncoderArchitecture =
+    EncoderArchitecture { hugging_face: "RobertaModel", examples: &[], encoder: roberta, ..BERT };
 
 /// RoBERTa with a head that fills gaps.
 pub(crate) const ROBERTA_MASKED: EncoderArchitecture =

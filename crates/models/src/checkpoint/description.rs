@@ -70,6 +70,7 @@ impl<'a> Description<'a> {
             Some(name) => name.to_string(),
             None => Config::architecture_of_hugging_face(&source, &json)?,
         };
+        let architecture = Config::meant_architecture(&json, architecture);
         let family = Family::from_hugging_face(&architecture)?;
         Ok(Description::HuggingFace { source, json, architecture, family })
     }
@@ -107,11 +108,11 @@ impl<'a> Description<'a> {
         match self {
             Description::Gguf { metadata, family } => {
                 let vocab = embedding.and_then(|(_, shape)| shape.first().copied());
-                let decoder = match family {
+                let family = match family {
                     Family::Decoder(decoder) => Some(*decoder),
-                    Family::Encoder(_) => None,
+                    Family::Encoder(encoder) => encoder.family,
                 };
-                Config::from_gguf_as(metadata, vocab.unwrap_or(0), decoder)
+                Config::from_gguf_as(metadata, vocab.unwrap_or(0), family)
             }
             Description::HuggingFace { source, json, architecture, .. } => {
                 Config::from_hugging_face_as(source, json, architecture.clone())

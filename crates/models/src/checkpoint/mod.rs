@@ -491,7 +491,7 @@ impl Gathered {
     }
 }
 
-/// The encoder that is described; none has norms whose weights are less by 1.
+/// The encoder that is described, and whether the weights of its norms are stored less by 1.
 fn encoder(
     architecture: &EncoderArchitecture,
     description: &Description<'_>,
@@ -505,8 +505,15 @@ fn encoder(
     layout.split_stacked_attention(&config)?;
     layout.split_stacked_gates(&config)?;
     layout.split_gates_behind(&config)?;
+    if let (Some(experts), true) = (config.experts, reader.weights.format() != Format::Gguf) {
+        for layer in 0..config.layers {
+            layout.split_experts(&format!("blk.{layer}.ffn_up_exps.weight"), experts.count, false)?;
+            layout.split_experts(&format!("blk.{layer}.ffn_down_exps.weight"), experts.count, true)?;
+        }
+    }
     let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
-    Ok((config, Network::Encoder(encoder), false))
+    let zero_centered = architecture.zero_centered_norms && reader.weights.format() != Format::Gguf;
+    Ok((config, Network::Encoder(encoder), zero_centered))
 }
 
 /// The decoder that is described, and whether the weights of its norms are stored less by 1.

@@ -33,6 +33,7 @@ impl Network {
             Some(name) => name.to_string(),
             None => Config::architecture_of_hugging_face(source, json)?,
         };
+        let architecture = Config::meant_architecture(json, architecture);
         let config = Config::from_hugging_face_as(source, json, architecture.clone())?;
         QuantizationConfig::from_hugging_face(source, json)?;
         let types = Unseen { tied: config.tied == Some(true) };

@@ -39,8 +39,10 @@ const SEEING: &[&str] = &[
 const OF_KEYS: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 /// What names of heads that predict tokens further ahead begin with.
 const PREDICTING: &[&str] = &["mtp.", "model.mtp."];
-/// What names of heads of encoders begin with, after those of wrappers: tasks that are not ours.
-const HEADS: &[&str] = &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_", "head.", "decoder."];
+/// What names of heads of encoders begin with, after those of wrappers: other tasks, and layers behind the pooling, which
+/// are no part of the graph.
+const HEADS: &[&str] =
+    &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_", "head.", "decoder.", "dense_2.", "dense_3."];
 /// Wrappers of encoders.
 const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet.", "gte.", "new."];
 

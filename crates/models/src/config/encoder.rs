@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use graph::ops::Unary;
 use serde::Deserialize;
 use serde_json::Value;
-use weights::Metadata;
+use weights::{MetaValue, Metadata};
 
 use crate::Error;
 
@@ -25,15 +26,19 @@ pub struct EncoderConfig {
     pub mean_of_tokens: bool,
     /// Every how many layers one has no window, in files that do not list the layers.
     pub global_every: Option<usize>,
+    /// The function of gated blocks, or of plain ones, in files that name both.
+    pub activation: Option<Unary>,
 }
 
+/// How GGUF numbers the pooling by the mean.
+const MEAN: u32 = 1;
 /// More labels than this are no model but a damaged or hostile file.
 const MAX_LABELS: usize = 1 << 16;
 
 /// The keys we read. Absent ones have the defaults that `transformers` gives a BERT.
 #[derive(Deserialize)]
 struct File {
-    #[serde(default = "default_eps", alias = "layer_norm_epsilon")]
+    #[serde(default = "default_eps", alias = "layer_norm_epsilon", alias = "rms_norm_eps")]
     layer_norm_eps: f32,
     #[serde(default = "default_token_types")]
     type_vocab_size: usize,
@@ -49,6 +54,7 @@ struct File {
     global_attn_every_n_layers: Option<usize>,
     rotary_emb_interleaved: Option<bool>,
     prenorm: Option<bool>,
+    activation_function: Option<String>,
 }
 
 /// The keys that name labels, in files of encoders and decoders alike.
@@ -83,11 +89,17 @@ impl EncoderConfig {
                 "`is_decoder` is true: encoders that attend to earlier tokens alone are not supported".into(),
             ));
         }
-        // The first files of GTE say so of all its models.
-        let is_rotated = file.architectures.iter().flatten().any(|name| name.starts_with("New"));
-        let usual = if is_rotated { "rope" } else { "absolute" };
-        if let Some(kind) = file.position_embedding_type.filter(|kind| kind != usual) {
-            return Err(error(format!("positions of the kind `{kind}` are not supported; known: {usual}")));
+        // The first files of GTE and Jina say so of all their models.
+        let is_one_of =
+            |family: &str| file.architectures.iter().flatten().any(|name| name.starts_with(family));
+        let known: &[&str] = match (is_one_of("New"), is_one_of("XLMRobertaModel")) {
+            (true, _) => &["rope"],
+            (false, true) => &["absolute", "rotary"],
+            (false, false) => &["absolute"],
+        };
+        if let Some(kind) = file.position_embedding_type.as_deref().filter(|kind| !known.contains(kind)) {
+            let known = known.join(", ");
+            return Err(error(format!("positions of the kind `{kind}` are not supported; known: {known}")));
         }
         if file.rotary_emb_interleaved == Some(true) || file.prenorm == Some(true) {
             let message = "`rotary_emb_interleaved` and `prenorm` are supported as false alone";
@@ -96,6 +108,16 @@ impl EncoderConfig {
         if let Some(other) = file.classifier_activation.filter(|activation| activation != "gelu") {
             return Err(error(format!("`classifier_activation` is {other}, supported is gelu")));
         }
+        let activation = match file.activation_function.as_deref() {
+            None => None,
+            Some("swiglu") => Some(Unary::Silu),
+            Some("geglu" | "gelu") => Some(Unary::Gelu),
+            Some("glu") => Some(Unary::Sigmoid),
+            Some(other) => {
+                let known = "swiglu, geglu, glu, gelu";
+                return Err(error(format!("`activation_function` is {other}, supported are {known}")));
+            }
+        };
         let mean_of_tokens = match file.classifier_pooling.as_deref() {
             None | Some("cls") => false,
             Some("mean") => true,
@@ -112,6 +134,7 @@ impl EncoderConfig {
             buckets: file.relative_attention_num_buckets,
             mean_of_tokens,
             global_every: file.global_attn_every_n_layers,
+            activation,
         };
         config.checked().map_err(error)
     }
@@ -129,15 +152,26 @@ impl EncoderConfig {
                 "`{causal}` is true: encoders that attend to earlier tokens alone are not supported"
             )));
         }
+        let key = |name: &str| format!("{architecture}.{name}");
+        let rms_norm_eps = metadata.optional::<f32>(&key("attention.layer_norm_rms_epsilon"))?;
+        let norm_eps = metadata.optional::<f32>(&key("attention.layer_norm_epsilon"))?.or(rms_norm_eps);
+        let pooling = metadata.optional::<u32>(&key("classifier.pooling_type"))?;
         let config = EncoderConfig {
             labels: labels_of_gguf(metadata)?,
-            norm_eps: metadata.required::<f32>(&format!("{architecture}.attention.layer_norm_epsilon"))?,
+            norm_eps: norm_eps
+                .map_or_else(|| metadata.required::<f32>(&key("attention.layer_norm_epsilon")), Ok)?,
             token_types: metadata.optional::<usize>("tokenizer.ggml.token_type_count")?.unwrap_or(1),
             // Tables of positions start with the first that is used.
             padding: None,
             buckets: default_buckets(),
-            mean_of_tokens: false,
-            global_every: None,
+            // As in llama.cpp: older files of ModernBERT do not say it.
+            mean_of_tokens: pooling.map_or(architecture == "modern-bert", |pooling| pooling == MEAN),
+            // Some files list the layers.
+            global_every: match metadata.get(&key("attention.sliding_window_pattern")) {
+                Some(MetaValue::Array(_)) => None,
+                _ => metadata.optional::<usize>(&key("attention.sliding_window_pattern"))?,
+            },
+            activation: None,
         };
         config.checked().map_err(error)
     }

@@ -7,7 +7,7 @@ use super::{
     Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads, StreamConfig,
 };
 use crate::architectures::Architecture;
-use crate::{Error, ExpertGroups, Routing, Scores, Temperature};
+use crate::{Activation, Error, ExpertGroups, Routing, Scores, Temperature};
 
 /// The keys of a file that begin with the name of its architecture.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +178,7 @@ impl Config {
             sparse_layers: None,
             context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
             norm_eps: norm_eps(keys)?,
-            activation: None,
+            activation: activation(keys)?,
             local_rope: local_rope(keys, &rope)?.filter(|_| window.is_some()),
             temperature: temperature(rope.scaling, keys.optional("attention.temperature_scale")?),
             rope,
@@ -199,6 +199,13 @@ impl Config {
         }
         config.checked()
     }
+}
+
+/// The function of the feed-forward block, which files of some encoders name.
+fn activation(keys: GgufKeys<'_>) -> Result<Option<Activation>, Error> {
+    let name = keys.optional::<&str>("hidden_activation")?;
+    let activation = name.map(Activation::from_hugging_face).transpose();
+    activation.map_err(|message| Error::config("GGUF metadata", message))
 }
 
 /// The rotary embedding of layers that have the window, if the file says that they have another.

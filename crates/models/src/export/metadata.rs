@@ -1,15 +1,15 @@
 //! A configuration in the keys of GGUF metadata: the inverse of [`Config::from_gguf`].
 
-use graph::ops::RopeStyle;
+use graph::ops::{RopeStyle, Unary};
 use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
 use crate::checkpoint::YES_AND_NO;
 use crate::rope::ENDLESS;
 use crate::{
-    Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
-    EncoderConfig, Error, ExpertConfig, GlobalHeads, LatentConfig, LoneBlock, Mixer, Multipliers, Network,
-    Norm, Positions, Rope, RopeConfig, Scaling, Scores, StreamConfig,
+    Activation, Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
+    EncoderConfig, EncoderLayer, Error, ExpertConfig, FeedForward, GlobalHeads, LatentConfig, LoneBlock,
+    Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores, StreamConfig,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -384,6 +384,25 @@ pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
     named.into_iter().filter_map(|(name, factors)| Some((name, factors.clone()?))).collect()
 }
 
+/// The keys that only encoders have.
+fn own_keys(encoder: &Encoder, config: &Config, gguf: &str) -> Vec<(&'static str, MetaValue)> {
+    let mut keys = Vec::new();
+    // Of a number of layers, the first has no window.
+    let windows = encoder.layers.iter().map(|layer| layer.attention.window.is_some());
+    let next = windows.clone().skip(1).position(|is_windowed| !is_windowed).map(|place| place + 1);
+    if windows.clone().next() == Some(false) && windows.clone().any(|is_windowed| is_windowed) {
+        let every = next.unwrap_or(encoder.layers.len());
+        keys.push(("attention.sliding_window_pattern", u32::try_from(every).unwrap_or(u32::MAX).into()));
+    }
+    if let (Some(Activation::Unary(unary)), "modern-bert") = (config.activation, gguf) {
+        keys.push(("hidden_activation", if unary == Unary::Silu { "silu" } else { "gelu" }.into()));
+    }
+    if let Some(head) = encoder.head.as_ref().filter(|_| gguf == "modern-bert") {
+        keys.push(("classifier.pooling_type", u32::from(if head.mean { 1u8 } else { 2 }).into()));
+    }
+    keys
+}
+
 /// The metadata of an encoder.
 fn encoder_keys(
     checkpoint: &Checkpoint,
@@ -392,21 +411,27 @@ fn encoder_keys(
     gguf: &str,
     mut metadata: Metadata,
 ) -> Result<Metadata, Error> {
-    if encoder.relative_bias.is_some() {
-        let message = format!(
-            "llama.cpp has no architecture for {}, whose scores depend on relative positions: take its own files",
-            config.architecture
-        );
+    if EncoderArchitecture::from_gguf(gguf).is_none_or(|architecture| !architecture.in_llama_cpp) {
+        let message =
+            format!("llama.cpp has no architecture for {}: take its own files", config.architecture);
         return Err(refusal(checkpoint, message));
     }
-    if !encoder.ropes.is_empty() {
-        let message = format!("{} rotates queries and keys: take its own files", config.architecture);
-        return Err(refusal(checkpoint, message));
+    if encoder.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts { .. })) {
+        return Err(refusal(checkpoint, "GGUF files have no place for the bias of an encoder's experts"));
     }
-    // Nothing is rotated, and positions start with the first that is used.
-    let rope = RopeConfig { dims: 0, ..config.rope.clone() };
+    let has_bias =
+        |layer: &EncoderLayer| layer.attention.bias || matches!(layer.norm, Norm::Layer { bias: true, .. });
+    if gguf == "modern-bert"
+        && (encoder.layers.iter().any(has_bias) || encoder.head.as_ref().is_some_and(|head| head.bias))
+    {
+        return Err(refusal(checkpoint, "GGUF files of `modern-bert` have no biases"));
+    }
+    // Positions start with the first that is used.
+    let dims = if encoder.ropes.is_empty() { 0 } else { config.rope.dims };
+    let rope = RopeConfig { dims, ..config.rope.clone() };
     let config = Config { rope, context_length: encoder.context_length(), ..config.clone() };
-    for (key, value) in keys(&config, encoder.norm) {
+    let own = own_keys(encoder, &config, gguf);
+    for (key, value) in keys(&config, encoder.layers[0].norm).into_iter().chain(own) {
         metadata.insert(format!("{gguf}.{key}"), value);
     }
     metadata.insert(format!("{gguf}.attention.causal"), false);

@@ -88,26 +88,28 @@ impl Export {
         let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
         let config = Config::from_hugging_face_as(&source, &json, name.clone())?;
-        let (gguf, norms_lack_1, joins_gates, styles, names): (_, _, _, _, NameTable) =
-            match &checkpoint.network {
-                Network::Decoder(_) => {
-                    let architecture = Architecture::from_hugging_face(&name)?;
-                    // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
-                    let meta = crate::names::are_of_meta(checkpoint.weights().names());
-                    let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
-                    let styles = [rope, architecture.gguf_rope];
-                    let has = |name: &str| checkpoint.canonical_names().contains_key(name);
-                    let names = (architecture.gguf_names)(&has);
-                    let Architecture { zero_centered_norms, gguf_joins_gates, .. } = *architecture;
-                    let gguf = architecture.gguf_name(config.experts.is_some());
-                    (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
-                }
-                Network::Encoder(_) => {
-                    let architecture = EncoderArchitecture::from_hugging_face(&name);
-                    let gguf = architecture.map_or("", |architecture| architecture.gguf);
-                    (gguf, false, false, [RopeStyle::HalfSplit; 2], &[])
-                }
-            };
+        let (gguf, norms_lack_1, joins_gates, styles, names): (_, _, _, _, NameTable) = match &checkpoint
+            .network
+        {
+            Network::Decoder(_) => {
+                let architecture = Architecture::from_hugging_face(&name)?;
+                // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
+                let meta = crate::names::are_of_meta(checkpoint.weights().names());
+                let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
+                let styles = [rope, architecture.gguf_rope];
+                let has = |name: &str| checkpoint.canonical_names().contains_key(name);
+                let names = (architecture.gguf_names)(&has);
+                let Architecture { zero_centered_norms, gguf_joins_gates, .. } = *architecture;
+                let gguf = architecture.gguf_name(config.experts.is_some());
+                (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
+            }
+            Network::Encoder(_) => {
+                let architecture = EncoderArchitecture::from_hugging_face(&name);
+                let gguf = architecture.map_or("", |architecture| architecture.gguf);
+                let norms_lack_1 = architecture.is_some_and(|architecture| architecture.zero_centered_norms);
+                (gguf, norms_lack_1, false, [RopeStyle::HalfSplit; 2], &[])
+            }
+        };
         let metadata = metadata::of_config(checkpoint, &config, gguf)?;
         let mut tensors = known_tensors(checkpoint, joins_gates);
         tensors::stack(&mut tensors, &config);
@@ -246,6 +248,7 @@ fn names_weight(name: &str) -> bool {
         "token_embd_norm",
         "cls",
         "cls.output",
+        "cls.norm",
         "per_layer_token_embd",
         "per_layer_model_proj",
         "per_layer_proj_norm",

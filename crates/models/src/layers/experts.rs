@@ -51,9 +51,9 @@ pub struct SharedExpert {
 
 impl Experts {
     /// f32[tokens, hidden] → f32[tokens, hidden], of what experts and router read.
-    pub(super) fn build(
+    pub(crate) fn build<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         x: Value,
         routed: Value,
@@ -122,9 +122,9 @@ impl Experts {
     }
 
     /// What the last projections of each token's experts take: f32[tokens, per_token, width]
-    fn inner(
+    fn inner<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         x: Value,
         chosen: Value,
@@ -159,9 +159,9 @@ impl Experts {
 
     /// The products with the matrices [experts, rows, columns] of each token's experts, and their biases:
     /// f32[tokens, (per_token,) columns] → f32[tokens, per_token, rows]
-    fn project(
+    fn project<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         name: &str,
         shape: [usize; 3],
         x: Value,
@@ -179,9 +179,9 @@ impl Experts {
 }
 
 impl SharedExpert {
-    fn build(
+    fn build<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         experts: &Experts,
         x: Value,
@@ -206,6 +206,6 @@ impl SharedExpert {
     }
 }
 
-fn reshape(context: &mut Context<'_>, shape: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
+fn reshape<V>(context: &mut Context<'_, V>, shape: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
     Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
 }

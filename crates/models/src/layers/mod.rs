@@ -204,19 +204,19 @@ pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> 
 }
 
 /// Each element, or `limit` if it is less.
-pub(crate) fn at_least(context: &mut Context<'_>, x: Value, limit: f32) -> Result<Value, Error> {
+pub(crate) fn at_least<V>(context: &mut Context<'_, V>, x: Value, limit: f32) -> Result<Value, Error> {
     let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
     Ok(context.graph.push_one(Binary::Max.into(), &[x, limit])?)
 }
 
 /// Each element, or `limit` if it is more.
-pub(crate) fn at_most(context: &mut Context<'_>, x: Value, limit: f32) -> Result<Value, Error> {
+pub(crate) fn at_most<V>(context: &mut Context<'_, V>, x: Value, limit: f32) -> Result<Value, Error> {
     let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
     Ok(context.graph.push_one(Binary::Min.into(), &[x, limit])?)
 }
 
 /// Each element no further from 0 than `limit`.
-pub(crate) fn clip(context: &mut Context<'_>, x: Value, limit: Option<f32>) -> Result<Value, Error> {
+pub(crate) fn clip<V>(context: &mut Context<'_, V>, x: Value, limit: Option<f32>) -> Result<Value, Error> {
     let Some(limit) = limit else { return Ok(x) };
     let x = at_least(context, x, -limit)?;
     at_most(context, x, limit)

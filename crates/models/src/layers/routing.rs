@@ -63,9 +63,9 @@ impl Default for Routing {
 
 impl Routing {
     /// The shares and numbers of each token's experts, [tokens, per_token] each; of equal scores the first ones count.
-    pub(super) fn build(
+    pub(super) fn build<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         count: usize,
         per_token: usize,
@@ -90,9 +90,9 @@ impl Routing {
     }
 
     /// The scores of each token's experts, and their numbers.
-    fn choose(
+    fn choose<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         prefix: &str,
         count: usize,
         per_token: usize,
@@ -130,9 +130,9 @@ impl ExpertGroups {
     }
 
     /// The best scores among those of the best groups, and the numbers of their experts.
-    fn top(
+    fn top<V>(
         &self,
-        context: &mut Context<'_>,
+        context: &mut Context<'_, V>,
         scores: Value,
         count: usize,
         per_token: usize,
@@ -160,24 +160,24 @@ impl ExpertGroups {
 }
 
 /// The largest elements of each row, and where they were.
-fn top(context: &mut Context<'_>, x: Value, k: usize) -> Result<(Value, Value), Error> {
+fn top<V>(context: &mut Context<'_, V>, x: Value, k: usize) -> Result<(Value, Value), Error> {
     let results = context.graph.push(TopK { k, axis: 1, smallest: false }.into(), &[x])?;
     let [values, indices] = results[..] else { unreachable!("values and indices") };
     Ok((values, indices))
 }
 
 /// The elements of each row at `count` places of its own.
-fn pick(context: &mut Context<'_>, x: Value, places: Value, count: usize) -> Result<Value, Error> {
+fn pick<V>(context: &mut Context<'_, V>, x: Value, places: Value, count: usize) -> Result<Value, Error> {
     let places = reshape(context, vec![count.into(), 1.into()], places)?;
     Ok(context.graph.push_one(GatherNd { batch_dims: 1 }.into(), &[x, places])?)
 }
 
-fn softmax(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+fn softmax<V>(context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
     Ok(context.graph.push_one(Softmax { axis: 1 }.into(), &[x])?)
 }
 
 /// Each row divided by its sum, which is never 0.
-fn divided_by_sum(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+fn divided_by_sum<V>(context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
     let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
     let sum = context.graph.push_one(sum.into(), &[x])?;
     let least = context.graph.push_one(Constant::new(Tensor::scalar(1e-20f32)).into(), &[])?;
@@ -186,7 +186,7 @@ fn divided_by_sum(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
 }
 
 /// Rows of another shape.
-fn reshape(context: &mut Context<'_>, row: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
+fn reshape<V>(context: &mut Context<'_, V>, row: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
     let shape = std::iter::once("tokens".into()).chain(row).collect();
     Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
 }

@@ -1,22 +1,26 @@
 //! Attention within each text of a batch, in both directions.
 
 use graph::Value;
-use graph::ops::{RaggedAttention, Reshape, Rope, RopeStyle};
+use graph::ops::{Broadcast, RaggedAttention, Reshape, Rope, RopeStyle};
 
-use super::{Context, linear};
+use super::{Context, Norm, linear};
 use crate::Error;
 
 /// Self-attention of every token to every token of its text, or to those near it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfAttention {
-    /// Heads of queries, keys and values.
+    /// Heads of queries.
     pub heads: usize,
+    /// Heads of keys and values; each serves as many query heads.
+    pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
     /// The factor on scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Whether the projections have biases.
     pub bias: bool,
+    /// The norm of the queries and keys of each head, if they have one.
+    pub qk_norm: Option<Norm>,
     /// Which of the encoder's rotary embeddings turns queries and keys, if one does.
     pub rope: Option<usize>,
     /// How far a key may be from its query, if that is limited.
@@ -45,15 +49,11 @@ impl SelfAttention {
     ) -> Result<Value, Error> {
         let width = self.heads * self.head_dim;
         let mut operands = Vec::with_capacity(5);
-        for name in ["attn_q", "attn_k", "attn_v"] {
-            let y = linear(context, &format!("{prefix}.{name}"), [width, context.hidden], self.bias, x)?;
-            let heads = vec!["tokens".into(), self.heads.into(), self.head_dim.into()];
-            let mut y = context.graph.push_one(Reshape { shape: heads }.into(), &[y])?;
-            if let Some(rope) = self.rope.filter(|_| name != "attn_v") {
-                let (style, table) = context.shared.ropes[rope];
-                y = context.graph.push_one(Rope { style }.into(), &[y, table])?;
-            }
-            operands.push(y);
+        for (name, heads) in [("attn_q", self.heads), ("attn_k", self.kv_heads), ("attn_v", self.kv_heads)] {
+            let y = self.project(context, &format!("{prefix}.{name}"), heads, x)?;
+            let y =
+                if name == "attn_v" { y } else { self.turn(context, &format!("{prefix}.{name}_norm"), y)? };
+            operands.push(self.repeat(context, heads, y)?);
         }
         operands.push(context.shared.row_offsets);
         let window = |&(window, bias): &(usize, Value)| (Some(window) == self.window).then_some(bias);
@@ -64,9 +64,52 @@ impl SelfAttention {
         linear(context, &format!("{prefix}.attn_output"), [context.hidden, width], self.bias, merged)
     }
 
+    /// f32[tokens, hidden] → f32[tokens, heads, head_dim]
+    fn project(
+        &self,
+        context: &mut Context<'_, Texts>,
+        name: &str,
+        heads: usize,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let y = linear(context, name, [heads * self.head_dim, context.hidden], self.bias, x)?;
+        let shape = vec!["tokens".into(), heads.into(), self.head_dim.into()];
+        Ok(context.graph.push_one(Reshape { shape }.into(), &[y])?)
+    }
+
+    /// Queries or keys, normalized and turned.
+    fn turn(&self, context: &mut Context<'_, Texts>, norm: &str, x: Value) -> Result<Value, Error> {
+        let x = match self.qk_norm {
+            Some(own) => own.build(context, norm, self.head_dim, x)?,
+            None => x,
+        };
+        let Some(rope) = self.rope else { return Ok(x) };
+        let (style, table) = context.shared.ropes[rope];
+        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+    }
+
+    /// The head that each query head attends to: f32[tokens, heads, head_dim] → f32[tokens, query heads, head_dim]
+    fn repeat(&self, context: &mut Context<'_, Texts>, heads: usize, x: Value) -> Result<Value, Error> {
+        if heads == self.heads {
+            return Ok(x);
+        }
+        let mut reshape = |shape: &[usize], x: Value| {
+            let shape = std::iter::once("tokens".into()).chain(shape.iter().map(|&size| size.into()));
+            context.graph.push_one(Reshape { shape: shape.collect() }.into(), &[x])
+        };
+        let each = reshape(&[heads, 1, self.head_dim], x)?;
+        let group = self.heads / heads;
+        let shape = vec!["tokens".into(), heads.into(), group.into(), self.head_dim.into()];
+        let groups = context.graph.push_one(Broadcast { shape }.into(), &[each])?;
+        let shape = vec!["tokens".into(), self.heads.into(), self.head_dim.into()];
+        Ok(context.graph.push_one(Reshape { shape }.into(), &[groups])?)
+    }
+
     /// The number of weights.
     pub fn parameters(&self, hidden: usize) -> usize {
-        let width = self.heads * self.head_dim;
-        4 * hidden * width + if self.bias { 3 * width + hidden } else { 0 }
+        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let biases = if self.bias { queries + 2 * keys + hidden } else { 0 };
+        let norms = self.qk_norm.map_or(0, |norm| 2 * norm.parameters(self.head_dim));
+        2 * hidden * (queries + keys) + biases + norms
     }
 }

@@ -4,6 +4,7 @@ mod architectures;
 mod casts;
 mod classifiers;
 mod determinism;
+mod embedders;
 mod encoders;
 mod experts;
 mod gptq;

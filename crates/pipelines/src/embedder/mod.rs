@@ -86,15 +86,16 @@ impl VectorModel for EmbeddingModel {
     fn vectors(&self, batch: &[Job<EmbeddingModel>]) -> Result<Vec<Vec<f32>>, Error> {
         let texts: Vec<&[u32]> = batch.iter().map(|job| &job.tokens.ids[..]).collect();
         let hidden = self.hidden(&texts)?;
-        let vector = |(states, job): (&[f32], &Job<EmbeddingModel>)| {
-            let mut vector = job.settled.pooling.pool(states, hidden.width());
+        let pool =
+            |(rows, job): (&[f32], &Job<EmbeddingModel>)| job.settled.pooling.pool(rows, hidden.width());
+        let mut vectors = self.dense(hidden.texts().zip(batch).map(pool).collect())?;
+        for (vector, job) in vectors.iter_mut().zip(batch) {
             vector.truncate(job.settled.dimensions);
             if job.settled.normalize {
-                normalize(&mut vector);
+                normalize(vector);
             }
-            vector
-        };
-        Ok(hidden.texts().zip(batch).map(vector).collect())
+        }
+        Ok(vectors)
     }
 
     fn output(vector: Vec<f32>, tokens: usize, truncated: usize) -> Embedding {

@@ -456,15 +456,23 @@ const STEPS_OF_ACCELERATORS: i64 = 10;
 /// How many tensors that are left out are named.
 const NAMED: usize = 3;
 
-/// That a model does without some of its tensors, which it should not.
-fn unused(checkpoint: &Checkpoint) -> Option<String> {
-    let unused = checkpoint.unused();
+/// That a model does without some of its tensors: adapters for tasks, and others, which it should not.
+fn unused(checkpoint: &Checkpoint) -> Vec<String> {
+    let is_adapter = |name: &&String| name.ends_with(".lora_A") || name.ends_with(".lora_B");
+    let (adapters, unused): (Vec<&String>, Vec<&String>) = checkpoint.unused().iter().partition(is_adapter);
+    let adapters = (!adapters.is_empty())
+        .then(|| "the adapters (LoRA) are left out: the model runs as it does without a task".to_string());
+    adapters.into_iter().chain(without_place(checkpoint, &unused)).collect()
+}
+
+/// That some tensors have no place in a model.
+fn without_place(checkpoint: &Checkpoint, unused: &[&String]) -> Option<String> {
     let (named, rest) = unused.split_at(unused.len().min(NAMED));
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     (!named.is_empty()).then(|| {
         format!(
             "{} of the weights have no place in {}, and are left out: the model may be of another architecture",
-            named.join(", ") + &more,
+            named.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ") + &more,
             checkpoint.config.architecture
         )
     })

@@ -188,7 +188,11 @@ fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error>
     if checkpoint.network.head().is_some() {
         return Ok(Some(RANK));
     }
-    match EmbeddingConfig::of_folder(folder)?.pooling {
+    let files = EmbeddingConfig::of_folder(folder)?;
+    if !files.dense.is_empty() {
+        return refuse("layers behind the pooling (`Dense`) are not written into GGUF files".to_string());
+    }
+    match files.pooling {
         None if matches!(checkpoint.network, Network::Encoder(_)) => Ok(Some(0)),
         None => Ok(None),
         Some(Pooling::Mean) => Ok(Some(1)),

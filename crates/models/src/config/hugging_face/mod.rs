@@ -21,6 +21,7 @@ use crate::{Activation, Error};
 #[derive(Deserialize)]
 struct Head {
     architectures: Option<Vec<String>>,
+    position_embedding_type: Option<String>,
 }
 
 /// The keys in the words that all families share. Absent ones have the defaults that `transformers` gives a Llama.
@@ -114,6 +115,17 @@ impl Config {
         })
     }
 
+    /// The architecture that a name stands for in a `config.json`: the first files of Jina v3 have that of the model that it
+    /// was made from.
+    pub(crate) fn meant_architecture(json: &str, name: String) -> String {
+        let head = serde_json::from_str::<Head>(&without_infinities(json));
+        let is_rotary = |head: Head| head.position_embedding_type.as_deref() == Some("rotary");
+        if name == "XLMRobertaModel" && head.is_ok_and(is_rotary) {
+            return "JinaEmbeddingsV3Model".to_string();
+        }
+        name
+    }
+
     /// Reads `config.json`.
     ///
     /// # Errors
@@ -135,7 +147,11 @@ impl Config {
         if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {
             let mut keys = keys;
             encoder.renames.iter().for_each(|(own, shared)| keys.rename(own, shared));
-            return Config::of_keys(source_name, architecture, keys.of_family(None, None));
+            let mut keys = keys.of_family(encoder.family, None);
+            if let Some(family) = encoder.family {
+                (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
+            }
+            return Config::of_keys(source_name, architecture, keys);
         }
         let family = Architecture::from_hugging_face(&architecture)?.of_text_half(of_text.as_deref());
         let read = |more: Option<&str>| {
