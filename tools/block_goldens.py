@@ -25,8 +25,10 @@ HALVES = {
 # The same for formats that are read and not written; empty if the scale is not an f16.
 READ = {
     "MXFP4": [], "IQ1_S": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "TQ1_0": [52],
-    "TQ2_0": [64], "IQ1_M": [],
+    "TQ2_0": [64], "IQ1_M": [], "NVFP4": [],
 }
+# Formats whose names here are not GGML's.
+NAMES = {"NVFP4": "ggml_nvfp4"}
 QUANTIZED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 # Pairs of f16 bits: ordinary, negative, subnormal, zero and negative zero, largest, mixed.
 SCALES = [(0x2A3B, 0x2711), (0xA9C4, 0x31FE), (0x0001, 0x83FF), (0x0000, 0x8000),
@@ -131,7 +133,8 @@ def read_only(name: str) -> list[str]:
     lines = []
     for block in blocks(GGML_QUANT_SIZES[Type[name]][1], READ[name], random):
         weights = dequantize(block[None], Type[name])
-        lines.append(f"dequantize {name.lower()} {block.tobytes().hex()} {fnv1a(weights.tobytes()):016x}\n")
+        own = NAMES.get(name, name.lower())
+        lines.append(f"dequantize {own} {block.tobytes().hex()} {fnv1a(weights.tobytes()):016x}\n")
     return lines
 
 

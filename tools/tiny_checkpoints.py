@@ -705,6 +705,12 @@ GPTQ = {
     "phi3": ("Phi3", {}, {
         "group_size": -1, "sym": False, "desc_act": False, "checkpoint_format": "gptq_v2",
     }, "lm_head"),
+    # Queries, keys, values and gates of delta nets in one, permuted.
+    "qwen3_next": ("Qwen3Next", {
+        "layer_types": [LINEAR, "full_attention"], "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
+        "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_num_value_heads": 4, "linear_value_head_dim": 16,
+        "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
+    }, {"group_size": 32, "sym": False, "desc_act": True}, r"lm_head|mlp\.|in_proj_ba"),
     # Experts one by one.
     "qwen3_moe": ("Qwen3Moe", {
         "head_dim": 16, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True,
@@ -754,6 +760,10 @@ QUANTIZED = {
         "quant_method": "gptq", "bits": 8, "group_size": 64, "desc_act": False, "sym": False, "checkpoint_format": "gptq",
     }, "lm_head"),
     "int4": ("Llama", {}, ("integers", {"bits": 4, "size": 32}), compressed("pack-quantized", num_bits=4, group_size=32), "lm_head"),
+    # Columns in the order of their importance.
+    "int4_permuted": ("Phi3", {}, ("integers", {"bits": 4, "size": 32, "permuted": True}), compressed(
+        "pack-quantized", num_bits=4, group_size=32, actorder="group",
+    ), "lm_head"),
     # Integers of 8 bits in bytes, as for 8-bit activations, which stay f32 here.
     "int8": ("Qwen3", {"head_dim": 16}, ("integers", {"bits": 8, "size": None}), compressed("int-quantized", num_bits=8), "lm_head"),
     "nvfp4": ("Llama", {}, ("nvfp4", {}), compressed("nvfp4-pack-quantized", num_bits=4, group_size=16), "lm_head"),
@@ -1170,13 +1180,18 @@ def gptq8(weight: np.ndarray, size: int) -> tuple[dict, np.ndarray]:
     return {"qweight": packed(codes, 8).T, "qzeros": torch.from_numpy(less.view(np.int32)), "scales": scales.T}, exact
 
 
-def integers(weight: np.ndarray, bits: int, size: int | None) -> tuple[dict, np.ndarray]:
-    codes, scales, zeros, exact = affine(weight, bits, size, torch.bfloat16 if size else torch.float32)
+def integers(weight: np.ndarray, bits: int, size: int | None, permuted: bool = False) -> tuple[dict, np.ndarray]:
+    order = np.argsort(-np.abs(weight).sum(0)) if permuted else np.arange(weight.shape[1])
+    back = np.argsort(order)
+    codes, scales, zeros, exact = affine(weight[:, order], bits, size, torch.bfloat16 if size else torch.float32)
+    codes, exact = codes[:, back], exact[:, back]
     if size is None:
         tensors = {"weight": codes - 128, "weight_zero_point": zeros - 128}
         return {leaf: torch.from_numpy(tensor).to(torch.int8) for leaf, tensor in tensors.items()} | {"weight_scale": scales}, exact
     shape = torch.tensor(weight.shape, dtype=torch.int64)
     tensors = {"weight_packed": packed(codes, bits), "weight_scale": scales, "weight_shape": shape}
+    if permuted:
+        tensors["weight_g_idx"] = torch.from_numpy((back // size).astype(np.int32))
     return tensors | {"weight_zero_point": packed(zeros.T, bits).T}, exact
 
 
@@ -1292,6 +1307,8 @@ def write_quantized(
     own = json.loads((folder / "config.json").read_text())
     own["quantization_config"] = described
     (folder / "config.json").write_text(json.dumps(own, indent=2) + "\n")
+    if described.get("format") == "nvfp4-pack-quantized":
+        convert(folder, config.vocab_size)
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     print(f"{folder.parent.name}/{folder.name}: logits up to {logits.abs().max():.2f}")
 

@@ -145,6 +145,7 @@ fn stored_as(weights: &Weights, name: &str, tensor: &Tensor) -> Option<(DType, u
     let has = |stem: &str, leaf: &str| weights.get(&format!("{stem}{leaf}")).is_some();
     let suffix = |suffix: &str| name.strip_suffix(suffix);
     match tensor.dtype() {
+        DType::GgmlNvfp4 => Some((DType::Nvfp4, 1)),
         DType::I32 => match (suffix(".qweight"), suffix(".weight_packed")) {
             (Some(stem), _) => of_words(weights, stem, tensor),
             (None, Some(stem)) => has(stem, ".weight_scale").then_some((DType::Gptq, 8)),
@@ -232,6 +233,7 @@ fn declared_in(weights: &Weights) -> Option<SupportedEncoding> {
         36 => SupportedEncoding::Tq1_0,
         37 => SupportedEncoding::Tq2_0,
         38 => SupportedEncoding::Mxfp4,
+        39 => SupportedEncoding::Nvfp4,
         _ => return None,
     })
 }

@@ -170,7 +170,7 @@ impl SupportedEncoding {
 
     /// Whether GGUF files store these blocks. Those of GPTQ and its like are made while files of other formats are read.
     pub fn is_gguf(self) -> bool {
-        let elsewhere = [DType::Gptq, DType::Gptq8, DType::Fp8, DType::Nvfp4, DType::Nf4, DType::Fp4];
+        let elsewhere = [DType::Gptq, DType::Gptq8, DType::Fp8, DType::Nf4, DType::Fp4];
         self.quantization_encoding().is_some_and(|dtype| !elsewhere.contains(&dtype))
     }
 
@@ -213,6 +213,7 @@ impl SupportedEncoding {
 
     /// The encoding of tensors of a dtype.
     pub fn from_dtype(dtype: DType) -> Option<SupportedEncoding> {
+        let dtype = if dtype == DType::GgmlNvfp4 { DType::Nvfp4 } else { dtype };
         SupportedEncoding::ALL.iter().copied().find(|encoding| encoding.stored_dtype() == dtype)
     }
 }
@@ -320,7 +321,9 @@ mod tests {
             let stored = SupportedEncoding::from_dtype(dtype);
             let runs = dtype.is_block() && !dtype.is_float()
                 || matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-            assert_eq!(stored.map(SupportedEncoding::stored_dtype), runs.then_some(dtype));
+            // GGUF files have blocks of their own.
+            let own = if dtype == DType::GgmlNvfp4 { DType::Nvfp4 } else { dtype };
+            assert_eq!(stored.map(SupportedEncoding::stored_dtype), runs.then_some(own));
         }
     }
 }

@@ -141,6 +141,8 @@ dtypes! {
     Tq1_0 = 218, "tq1_0", 256 per 54;
     /// Weights of -1, 0 and 1, four to a byte, f16 scale per 256.
     Tq2_0 = 219, "tq2_0", 256 per 66;
+    /// 4-bit floats, 8-bit float per 16, as GGML has them.
+    GgmlNvfp4 = 220, "ggml_nvfp4", 64 per 36;
 }
 
 impl DType {

@@ -379,10 +379,14 @@ impl Checkpoint {
     /// The block dtype that most elements of the files have; `None` if no tensor is quantized.
     pub fn stored_quantization(&self) -> Option<DType> {
         let mut elements: BTreeMap<DType, usize> = BTreeMap::new();
+        let mut replaced = HashSet::new();
         for weight in self.names.values().flat_map(Stored::repacked) {
             *elements.entry(weight.scheme()).or_default() += weight.describe().1.elements();
+            replaced.extend(weight.tensors());
         }
-        for (_, tensor) in self.weights.tensors().filter(|(_, tensor)| tensor.dtype().is_block()) {
+        let is_used =
+            |(name, tensor): &(&str, &Tensor)| tensor.dtype().is_block() && !replaced.contains(name);
+        for (_, tensor) in self.weights.tensors().filter(is_used) {
             *elements.entry(tensor.dtype()).or_default() += tensor.elements();
         }
         elements.into_iter().max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype)

@@ -176,7 +176,7 @@ fn group_of(
 }
 
 /// The columns in the order of their groups, where that is not as it goes; and the group of each block of them.
-fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>), String> {
+pub(super) fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>), String> {
     let known = |&group: &i32| usize::try_from(group).is_ok_and(|group| group < groups);
     if let Some(column) = group_of.iter().position(|group| !known(group)) {
         return Err(format!(

@@ -10,9 +10,12 @@
 //! `W[row, column] = scale · (code − zero)`. In words, fields go from the lowest bits on; those of AWQ hold rows in the order
 //! 0, 2, 4, 6, 1, 3, 5, 7. Without zero points, the middle one is meant.
 
+use std::sync::Arc;
+
 use tensor::{DType, Shape, Tensor, f16};
 use weights::Weights;
 
+use super::gptq::sort;
 use super::repacked::{Part, ROWS, Refusal, Repack, RowWriter};
 
 /// Columns that share a scale in blocks.
@@ -155,6 +158,10 @@ pub(crate) struct IntegerMatrix {
     rows: usize,
     columns: usize,
     groups: Vec<u32>,
+    /// Stored columns in the order of their groups, unless that is how they are stored.
+    pub(crate) order: Option<Arc<[u32]>>,
+    /// The name of the weight that holds this order.
+    pub(crate) order_name: Option<String>,
     /// What scales are divided by.
     divisor: f32,
 }
@@ -194,18 +201,21 @@ impl IntegerMatrix {
             rows,
             columns,
             groups,
+            order: None,
+            order_name: None,
             divisor: 1.0,
         })
     }
 
     /// That of compressed-tensors, whose codes are words of `bits` or bytes, or of LLM.int8, whose scales are 127 times as
-    /// large. `others` are the names of tensors that are not used.
+    /// large. `group_of` has the group of each column, if they are permuted. `others` are the names of tensors that are not used.
     pub(crate) fn of_rows(
         codes: Part<'_>,
         scales: Option<Part<'_>>,
         zeros: Option<Part<'_>>,
         bits: usize,
-        others: Vec<String>,
+        group_of: Option<Part<'_>>,
+        mut others: Vec<String>,
     ) -> Result<IntegerMatrix, Refusal> {
         let scales = scales.ok_or_else(|| ("weight_scale", format!("missing next to its {}", codes.leaf)))?;
         let is_words = codes.tensor.dtype() == DType::I32;
@@ -222,8 +232,8 @@ impl IntegerMatrix {
             [of_rows, count] => (of_rows == rows && count > 0).then_some(count),
             _ => None,
         };
-        let groups = count.and_then(|count| group_of_blocks(columns, count));
-        let (Some(count), Some(groups)) = (count, groups) else {
+        let blocks = count.and_then(|count| group_of_blocks(columns, count));
+        let (Some(count), Some(blocks)) = (count, blocks) else {
             let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
             let expected = format!(
                 "[{rows}, groups] of {}, groups of a multiple of {BLOCK} of {columns} columns",
@@ -240,6 +250,14 @@ impl IntegerMatrix {
                 );
             }
         }
+        let (order, blocks) = match group_of {
+            Some(group_of) => {
+                let sorted = in_order_of_groups(&group_of, columns, count)?;
+                others.push(group_of.name);
+                sorted.unwrap_or((None, blocks))
+            }
+            None => (None, blocks),
+        };
         let divisor = if scales.leaf == "SCB" { 127.0 } else { 1.0 };
         let dtype = Integers::dtype(bits, zeros.is_none(), scales.tensor.dtype());
         let has_zeros = zeros.is_some();
@@ -252,7 +270,9 @@ impl IntegerMatrix {
             dtype,
             rows,
             columns,
-            groups,
+            groups: blocks,
+            order: order.map(Arc::from),
+            order_name: None,
             divisor,
         })
     }
@@ -300,6 +320,10 @@ impl Repack for IntegerMatrix {
         &self.stored
     }
 
+    fn order(&self) -> Option<&str> {
+        self.order_name.as_deref()
+    }
+
     fn scheme(&self) -> DType {
         if self.bits == 4 { DType::Gptq } else { DType::Gptq8 }
     }
@@ -318,10 +342,25 @@ impl Repack for IntegerMatrix {
             groups: &self.groups,
             scales: self.scales(scales),
             zeros,
-            order: None,
+            order: self.order.as_deref(),
         };
         Ok(Some(Box::new(move |first, blocks| integers.write(self.dtype, first, blocks))))
     }
+}
+
+/// An order of columns, unless they are stored in it, and the group of each 32 columns.
+type Sorted = (Option<Vec<u32>>, Vec<u32>);
+
+/// Brings columns into the order of their groups. Some tools write -1 for all if they are in it.
+fn in_order_of_groups(group_of: &Part<'_>, columns: usize, groups: usize) -> Result<Option<Sorted>, Refusal> {
+    if group_of.tensor.dtype() != DType::I32 || group_of.tensor.shape()[..] != [columns] {
+        return Err(group_of.refuse(&format!("i32[{columns}]")));
+    }
+    let listed = group_of.tensor.to_vec::<i32>();
+    if listed.iter().all(|&group| group == -1) {
+        return Ok(None);
+    }
+    sort(&listed, groups).map(Some).map_err(|message| (group_of.leaf, message))
 }
 
 /// The group of each 32 columns, if groups have a multiple of 32 columns each.

@@ -17,9 +17,9 @@ const EXACT: f32 = 1e-4;
 /// Where kernels round activations to 8 bits per 32 values, which here are half of a row or a third, and may give a token to
 /// another expert.
 const ROUNDED: f32 = 0.08;
-const FOLDERS: [&str; 5] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe"];
+const FOLDERS: [&str; 6] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe", "qwen3_next"];
 /// What else quantizes, and the blocks that its matrices become. Those of floats are multiplied with what is not rounded.
-const OTHERS: [(&str, DType, f32); 11] = [
+const OTHERS: [(&str, DType, f32); 12] = [
     ("awq", DType::Gptq, ROUNDED),
     ("fp8_blocks", DType::Fp8, EXACT),
     ("fp8_delta_nets", DType::Fp8, EXACT),
@@ -27,6 +27,7 @@ const OTHERS: [(&str, DType, f32); 11] = [
     ("fp8_rows", DType::Fp8, EXACT),
     ("gptq_8_bits", DType::Gptq8, ROUNDED),
     ("int4", DType::Gptq, ROUNDED),
+    ("int4_permuted", DType::Gptq, ROUNDED),
     ("int8", DType::Gptq8, ROUNDED),
     ("mxfp4", DType::Mxfp4, ROUNDED),
     ("nf4", DType::Nf4, EXACT),
@@ -52,20 +53,23 @@ fn difference(golden: &Golden, logits: &[f32]) -> f32 {
 
 /// Logits are PyTorch's, and the same bits with other threads and in chunks.
 fn check(name: &str, golden: &Golden, tolerance: f32) {
-    let checkpoint = golden.checkpoint();
+    check_checkpoint(name, golden, &golden.checkpoint(), tolerance);
+}
+
+fn check_checkpoint(name: &str, golden: &Golden, checkpoint: &Checkpoint, tolerance: f32) {
     let all = [golden.tokens.len()];
     let reference = InferenceSession::new([Arc::new(ReferenceDevice) as Arc<dyn Device>]).unwrap();
-    let logits = run(&checkpoint, &load(&reference, &checkpoint), &golden.tokens, &all);
+    let logits = run(checkpoint, &load(&reference, checkpoint), &golden.tokens, &all);
     let exact = difference(golden, &logits);
-    let models = [1, 3].map(|threads| load(&session(threads), &checkpoint));
-    let [whole, other] = models.each_ref().map(|model| run(&checkpoint, model, &golden.tokens, &all));
+    let models = [1, 3].map(|threads| load(&session(threads), checkpoint));
+    let [whole, other] = models.each_ref().map(|model| run(checkpoint, model, &golden.tokens, &all));
     let rounded = difference(golden, &whole);
     eprintln!("{name}: off by {exact:.1e}, with kernels by {rounded:.1e}");
     assert!(exact <= EXACT, "{name}: a logit is off by {exact} of the largest");
     assert!(rounded <= tolerance, "{name}: with kernels, a logit is off by {rounded} of the largest");
     assert_eq!(whole, other, "{name}: threads change no bit");
     for chunks in [&[1, 39][..], &[7, 3, 20, 1, 1, 8]] {
-        let chunked = run(&checkpoint, &models[0], &golden.tokens, chunks);
+        let chunked = run(checkpoint, &models[0], &golden.tokens, chunks);
         assert_eq!(chunked, whole, "{name}: other bits in chunks of {chunks:?}");
     }
 }
@@ -88,6 +92,25 @@ fn logits_of_other_quantizations_match_pytorch_with_dequantized_weights() {
         assert!(checkpoint.unused().is_empty(), "{name}: {:?}", checkpoint.unused());
         check(name, &golden, tolerance);
     }
+}
+
+/// llama.cpp's converter wrote the file: blocks of its own, and a scale of each matrix.
+#[test]
+fn nvfp4_in_gguf_computes_the_same() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/quantized/nvfp4");
+    let golden = Golden::open(folder);
+    let [expected, found] = ["model.safetensors", "model.gguf"].map(|file| golden.open_file(file));
+    assert_eq!(found.stored_quantization(), Some(DType::Nvfp4));
+    assert_eq!(found.repacked(), expected.repacked());
+    assert!(found.unused().is_empty(), "{:?}", found.unused());
+    // Rows of queries and keys have another order.
+    for name in ["blk.0.attn_v.weight", "blk.1.ffn_down.weight"] {
+        let [expected, found] =
+            [&expected, &found].map(|own| own.tensor(name).unwrap().unwrap().to_f32_vec());
+        let near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= 1e-6 * expected.abs();
+        assert!(found.iter().zip(&expected).all(near), "{name}");
+    }
+    check_checkpoint("nvfp4 in GGUF", &golden, &found, ROUNDED);
 }
 
 #[test]

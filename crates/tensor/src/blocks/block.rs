@@ -44,6 +44,8 @@ pub enum Scale {
     Nibbles(usize),
     /// A power of two, of which the block has the exponent: f8e8m0fnu.
     Exponent(usize),
+    /// Four e4m3 without a sign, of as many groups.
+    Floats8(usize),
 }
 
 impl Scale {
@@ -55,6 +57,7 @@ impl Scale {
             // Of the exponent, the upper four bits are in the last nibble, and the lowest is next to them.
             Scale::Nibbles(at) => block[at + 7] & 0x70 != 0x70 || block[at + 5] & 0xc0 != 0xc0,
             Scale::Exponent(at) => block[at] != u8::MAX,
+            Scale::Floats8(_) => true,
         }
     }
 
@@ -65,10 +68,12 @@ impl Scale {
             Scale::F32(at) => at..at + 4,
             Scale::Nibbles(at) => at..at + 8,
             Scale::Exponent(at) => at..at + 1,
+            Scale::Floats8(at) => at..at + 4,
         }
     }
 
-    /// Stores a number, rounded; of an exponent, the power of two of at most its magnitude.
+    /// Stores a number, rounded; of an exponent, the power of two of at most its magnitude; of several floats, its magnitude,
+    /// a half of it, and so on, rounded down.
     pub(super) fn put(self, block: &mut [u8], value: f32) {
         match self {
             Scale::F16(at) => _ = put_half(block, at, value),
@@ -80,6 +85,11 @@ impl Scale {
                 }
             }
             Scale::Exponent(at) => block[at] = (value.to_bits() >> 23) as u8,
+            Scale::Floats8(at) => {
+                let float8 = |value: f32| (f16::from_f32(value / 256.0).to_bits() >> 7) as u8;
+                let halves = block[at..at + 4].iter_mut().enumerate();
+                halves.for_each(|(index, byte)| *byte = float8(value.abs() / (1 << index) as f32));
+            }
         }
     }
 }

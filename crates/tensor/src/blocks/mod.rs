@@ -21,6 +21,7 @@ mod search;
 
 pub mod fp4;
 pub mod fp8;
+pub mod ggml_nvfp4;
 pub mod gptq;
 pub mod gptq8;
 pub mod iq1_m;
@@ -133,7 +134,7 @@ formats! {
     Q4_0 => q4_0, Q4_1 => q4_1, Q5_0 => q5_0, Q5_1 => q5_1, Q8_0 => q8_0,
     Q2K => q2_k, Q3K => q3_k, Q4K => q4_k, Q5K => q5_k, Q6K => q6_k,
     Iq4Nl => iq4_nl, Iq4Xs => iq4_xs, Gptq => gptq;
-    only read: Mxfp4 => mxfp4, Nvfp4 => nvfp4, Gptq8 => gptq8,
+    only read: Mxfp4 => mxfp4, Nvfp4 => nvfp4, GgmlNvfp4 => ggml_nvfp4, Gptq8 => gptq8,
     Iq1S => iq1_s, Iq1M => iq1_m, Iq2Xxs => iq2_xxs, Iq2Xs => iq2_xs, Iq2S => iq2_s, Iq3Xxs => iq3_xxs, Iq3S => iq3_s,
     Tq1_0 => tq1_0, Tq2_0 => tq2_0;
     floats: Fp8 => fp8, Nf4 => nf4, Fp4 => fp4,

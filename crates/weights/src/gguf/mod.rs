@@ -208,6 +208,7 @@ const TYPES: &[(u32, DType)] = &[
     (34, DType::Tq1_0),
     (35, DType::Tq2_0),
     (39, DType::Mxfp4),
+    (40, DType::GgmlNvfp4),
 ];
 
 /// The dtype of a ggml tensor type.
@@ -222,7 +223,6 @@ fn unread_type(code: u32) -> &'static str {
         9 => "Q8_1",
         15 => "Q8_K",
         31..=33 | 36..=38 => "a repacked Q4_0 or IQ4_NL, which ggml removed",
-        40 => "NVFP4",
         _ => "unknown",
     }
 }
@@ -475,12 +475,13 @@ mod tests {
             (34, "tq1_0", 54),
             (35, "tq2_0", 66),
             (39, "mxfp4", 17),
+            (40, "ggml_nvfp4", 36),
         ];
         for (code, name, bytes) in types {
             let found = dtype(code).unwrap();
             assert_eq!((found.name(), found.block().bytes), (name, bytes));
         }
-        assert_eq!((dtype(40), unread_type(40)), (None, "NVFP4"));
+        assert_eq!((dtype(41), unread_type(41)), (None, "unknown"));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Packing: rows as files store them into the panels of [`super::panel`]. Codes and factors keep their bits.
 
 use tensor::DType;
-use tensor::blocks::{self, fp4, iq4_xs, nf4, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
+use tensor::blocks::{
+    self, fp4, ggml_nvfp4, iq4_xs, nf4, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
+};
 
 use super::panel::{
     Blocks, EightBitFloats, EightBits, EighthMultiples, Exponents, FiveBits, FloatCodes, FloatMultiples,
@@ -131,6 +133,11 @@ fn unpack(dtype: DType, block: &[u8], to: &mut Unpacked) {
             put_nibbles(field(block, 24), &mut to.codes[32..]);
             to.single = f32::from_le_bytes(*field(block, 0));
             to.scales[..4].copy_from_slice(&block[4..8]);
+        }
+        DType::GgmlNvfp4 => {
+            put_codes(ggml_nvfp4::nibbles(field(block, 0)), 0, to);
+            to.single = 0.5;
+            to.scales[..4].copy_from_slice(&ggml_nvfp4::scales(field(block, 0)));
         }
         DType::Gptq8 => {
             to.codes[..32].copy_from_slice(&block[5..]);

@@ -781,7 +781,9 @@ macro_rules! with_layout {
             ::tensor::DType::Iq4Xs => with!(Blocks<Levels<UnevenLevels>, Multiples<1>>),
             ::tensor::DType::Gptq => with!(Blocks<Nibbles<0>, HalvesAndZeros>),
             ::tensor::DType::Mxfp4 => with!(Blocks<Levels<FourBitFloats>, Exponents>),
-            ::tensor::DType::Nvfp4 => with!(Blocks<Levels<FourBitFloats>, FloatMultiples>),
+            ::tensor::DType::Nvfp4 | ::tensor::DType::GgmlNvfp4 => {
+                with!(Blocks<Levels<FourBitFloats>, FloatMultiples>)
+            }
             ::tensor::DType::Gptq8 => with!(Blocks<EightBits<0>, SinglesAndZeros>),
             ::tensor::DType::Fp8 => with!(Scaled<EightBitFloats>),
             ::tensor::DType::Nf4 | ::tensor::DType::Fp4 => with!(Scaled<TableFloats>),

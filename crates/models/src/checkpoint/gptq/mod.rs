@@ -5,12 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use tensor::Tensor;
 use weights::{GptqConfig, Weights};
 
-use super::repacked::{known_stems, put, take};
+use super::repacked::{Orders, known_stems, put, take};
 use crate::Error;
 use crate::stored::Stored;
 use crate::stored::gptq::Layer;
@@ -35,14 +33,11 @@ pub(super) fn gather(
             from_quantize_config(config_json, in_file.unwrap_or(&first))?
         }
     };
-    let mut orders: HashMap<Arc<[u32]>, String> = HashMap::new();
+    let mut orders = Orders::default();
     for stem in stems {
         let mut layer = read_layer(&stem, names, weights, &config)?;
         if let Some(order) = &layer.order {
-            let name = orders.entry(Arc::clone(order)).or_insert_with(|| format!("{stem}.order")).clone();
-            let indices: Vec<i32> = order.iter().map(|&column| column as i32).collect();
-            names.insert(name.clone(), Stored::Made(Tensor::from_slice([layer.columns], &indices)));
-            layer.order_name = Some(name);
+            layer.order_name = Some(orders.name(names, &stem, order));
         }
         put(names, &stem, "qweight", Repacked::new(layer))?;
     }

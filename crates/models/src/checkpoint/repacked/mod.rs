@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use tensor::{DType, Tensor};
-use weights::{QuantizationConfig, Weights};
+use weights::{Format, QuantizationConfig, Weights};
 
 use super::gptq;
 use crate::Error;
@@ -13,7 +14,7 @@ use crate::stored::bitsandbytes::{FourBits, Nested};
 use crate::stored::fp8::Fp8;
 use crate::stored::integers::IntegerMatrix;
 use crate::stored::mxfp4::Mxfp4;
-use crate::stored::nvfp4::Nvfp4;
+use crate::stored::nvfp4::{GgmlNvfp4, Nvfp4};
 use crate::stored::repacked::{Part, Refusal, Repack, Repacked};
 
 /// A scheme: the tensor that holds the codes, and what reads all tensors of a weight. `None` if they are not of the scheme.
@@ -32,14 +33,8 @@ const SCHEMES: &[Scheme] = &[
 ];
 
 /// Tensors that belong to a quantized matrix and change nothing: activations are not quantized, and shapes are known.
-const UNUSED: &[&str] = &[
-    "input_scale",
-    "input_global_scale",
-    "weight_shape",
-    "weight_format",
-    "weight.quant_map",
-    "weight_g_idx",
-];
+const UNUSED: &[&str] =
+    &["input_scale", "input_global_scale", "weight_shape", "weight_format", "weight.quant_map"];
 
 /// Names the weights that are repacked as they are read.
 ///
@@ -51,17 +46,21 @@ pub(super) fn gather(
     config: Option<&QuantizationConfig>,
     config_json: &Path,
 ) -> Result<(), Error> {
+    if weights.format() == Format::Gguf {
+        return gather_gguf(names, weights);
+    }
     match config {
         Some(QuantizationConfig::Gptq(config)) => gptq::gather(names, weights, Some(config), config_json)?,
         None => gptq::gather(names, weights, None, config_json)?,
         _ => {}
     }
+    let mut orders = Orders::default();
     for scheme in SCHEMES {
         for stem in known_stems(names, scheme.codes) {
             let Some(Stored::Whole(name)) = names.get(&format!("{stem}.{}", scheme.codes)) else { continue };
             let Some(tensor) = weights.get(name) else { continue };
             let codes = Part { leaf: scheme.codes, name: name.clone(), tensor };
-            let mut parts = Parts { names, weights, stem: &stem };
+            let mut parts = Parts { names, weights, stem: &stem, orders: &mut orders };
             let found = (scheme.read)(codes, &mut parts, config);
             let refusal = |(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message };
             if let Some(weight) = found.map_err(refusal)? {
@@ -73,11 +72,54 @@ pub(super) fn gather(
     Ok(())
 }
 
+/// Names the weights of GGUF files whose blocks have a scale in a tensor of its own.
+fn gather_gguf(names: &mut HashMap<String, Stored>, weights: &Weights) -> Result<(), Error> {
+    let is_scaled = |tensor: &Tensor| tensor.dtype() == DType::GgmlNvfp4 && tensor.shape().rank() >= 2;
+    let stem = |(name, stored): (&String, &Stored)| match stored {
+        Stored::Whole(own) if weights.get(own).is_some_and(is_scaled) => {
+            name.strip_suffix(".weight").map(str::to_string)
+        }
+        _ => None,
+    };
+    let mut stems: Vec<String> = names.iter().filter_map(stem).collect();
+    stems.sort();
+    for stem in stems {
+        let orders = &mut Orders::default();
+        let mut parts = Parts { names, weights, stem: &stem, orders };
+        let Some(blocks) = parts.take("weight") else { continue };
+        let (scales, others) = (parts.take("scale"), parts.unused());
+        let weight = GgmlNvfp4::of(blocks, scales, others)
+            .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })?;
+        put(names, &stem, "blocks", Repacked::new(weight))?;
+    }
+    Ok(())
+}
+
 /// The tensors of one weight.
 struct Parts<'a> {
     names: &'a mut HashMap<String, Stored>,
     weights: &'a Weights,
     stem: &'a str,
+    orders: &'a mut Orders,
+}
+
+/// The orders of columns, and the names of the weights that hold them. Layers of the same order share one.
+#[derive(Default)]
+pub(super) struct Orders(HashMap<Arc<[u32]>, String>);
+
+impl Orders {
+    /// The name of the weight that holds an order of columns, which is that of a layer.
+    pub(super) fn name(
+        &mut self,
+        names: &mut HashMap<String, Stored>,
+        stem: &str,
+        order: &Arc<[u32]>,
+    ) -> String {
+        let name = self.0.entry(Arc::clone(order)).or_insert_with(|| format!("{stem}.order")).clone();
+        let indices: Vec<i32> = order.iter().map(|&column| column as i32).collect();
+        names.insert(name.clone(), Stored::Made(Tensor::from_slice([order.len()], &indices)));
+        name
+    }
 }
 
 impl<'a> Parts<'a> {
@@ -130,17 +172,15 @@ fn compressed(
         .take("weight_shape")
         .ok_or_else(|| ("weight_shape", "missing next to its weight_packed".to_string()))?;
     let bits = bits_of(&codes, &shape)?;
-    if let Some(order) = parts.take("weight_g_idx")
-        && is_permuted(order.tensor)
-    {
-        return Err(order.refuse(
-            "groups of columns that follow each other: columns of compressed-tensors cannot be permuted",
-        ));
-    }
     let (scales, zeros) = (parts.take("weight_scale"), parts.take("weight_zero_point"));
+    let groups = parts.take("weight_g_idx");
     let mut others = parts.unused();
     others.push(shape.name);
-    some(IntegerMatrix::of_rows(codes, scales, zeros, bits, others)?)
+    let mut matrix = IntegerMatrix::of_rows(codes, scales, zeros, bits, groups, others)?;
+    if let Some(order) = &matrix.order {
+        matrix.order_name = Some(parts.orders.name(parts.names, parts.stem, order));
+    }
+    some(matrix)
 }
 
 /// The bits of codes in words, after the shape of the matrix.
@@ -162,12 +202,6 @@ fn bits_of(codes: &Part<'_>, shape: &Part<'_>) -> Result<usize, Refusal> {
             Err((shape.leaf, format!("{found}, after weight_packed")))
         }
     }
-}
-
-/// Whether columns are in another order than that of their groups. Some tools write -1 if they are not.
-fn is_permuted(groups: &Tensor) -> bool {
-    let groups = groups.to_f32_vec();
-    groups.windows(2).any(|pair| pair[0] > pair[1])
 }
 
 /// Codes in a tensor that is called as plain numbers are: its dtype and the tensors next to it say what they are.
@@ -209,7 +243,7 @@ fn by_dtype(
         DType::I8 if parts.has("SCB") || parts.has("weight_scale") => {
             let scales = parts.take("SCB").or_else(|| parts.take("weight_scale"));
             let zeros = parts.take("weight_zero_point");
-            some(IntegerMatrix::of_rows(codes, scales, zeros, 8, parts.unused())?)
+            some(IntegerMatrix::of_rows(codes, scales, zeros, 8, None, parts.unused())?)
         }
         _ => Ok(None),
     }
