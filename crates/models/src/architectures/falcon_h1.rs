@@ -11,10 +11,11 @@ use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::mamba::{MAMBA_NAMES, expect_silu};
 use super::mamba2::{self, HEAD_NAMES};
 use crate::config::ConfigKeys;
+use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Channel, Config, Decoder, Mixer, Rope, WeightTypes};
+use crate::{Channel, Config, Decoder, Error, Mixer, Rope, WeightTypes};
 
-/// Falcon-H1. Its GGUF files hold weights that are multiplied by these factors already.
+/// Falcon-H1.
 pub(crate) const FALCON_H1: Architecture = Architecture {
     hugging_face: "FalconH1ForCausalLM",
     examples: &["tiiuae/Falcon-H1-1.5B-Instruct", "tiiuae/Falcon-H1-0.5B-Instruct"],
@@ -47,7 +48,8 @@ pub(crate) const FALCON_H1: Architecture = Architecture {
     complete,
     names: &[FEED_FORWARD_NAMES, HEAD_NAMES, MAMBA_NAMES, NAMES],
     gguf_names: |_| GGUF_NAMES,
-    layout: mamba2::layout,
+    layout,
+    gguf_holds_factors: true,
     gguf_layout: mamba2::vectors,
     gguf_rope: RopeStyle::HalfSplit,
     decoder: falcon_h1,
@@ -67,6 +69,24 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.gather_state_space(STATE_SPACE_KEYS);
     keys.rename("lm_head_multiplier", "logit_scale");
     rms_norm(keys)
+}
+
+/// Refuses biases of projections whose input has a factor: the graph multiplies what projections give, biases included.
+fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
+    let factors = config.layer_multipliers;
+    let attention = ("attention_in_multiplier", factors.attention_input);
+    let state_space = ("ssm_in_multiplier", factors.state_space_input);
+    for layer in 0..config.layers {
+        let of_attention = ["attn_q", "attn_k", "attn_v", "attn_output"].map(|stem| (stem, attention));
+        for (stem, (key, factor)) in of_attention.into_iter().chain([("ssm_in", state_space)]) {
+            let name = format!("blk.{layer}.{stem}.bias");
+            if factor != 1.0 && layout.has(&name) {
+                let message = format!("a bias is not supported if `{key}` is not 1, but it is {factor}");
+                return Err(Error::Weight { name, message });
+            }
+        }
+    }
+    mamba2::layout(layout, config)
 }
 
 fn falcon_h1(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
@@ -89,5 +109,42 @@ fn falcon_h1(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> De
         embedding_scale: config.multipliers.embedding,
         logit_scale: config.multipliers.logits,
         ..decoder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::LayerMultipliers;
+    use crate::checkpoint::testing::safetensors;
+    use crate::stored::Stored;
+
+    #[test]
+    fn biases_next_to_factors_on_inputs_are_refused() {
+        let refusal = |bias: &str, layer_multipliers: LayerMultipliers| {
+            let weights = safetensors(&[("stored", "F32", &[1], vec![0; 4])]);
+            let mut names = HashMap::from([(bias.to_string(), Stored::Whole("stored".to_string()))]);
+            let config = Config { layer_multipliers, ..crate::config::tests::small() };
+            layout(&mut Layout::new(&weights, &mut names), &config).err().map(|error| error.to_string())
+        };
+        let plain = LayerMultipliers::default();
+        let of_space = LayerMultipliers { state_space_input: 1.25, ..plain };
+        let of_attention = LayerMultipliers { attention_input: 0.5, ..plain };
+        let error = refusal("blk.1.ssm_in.bias", of_space).unwrap();
+        assert!(error.contains("blk.1.ssm_in.bias"), "{error}");
+        assert!(
+            error.ends_with("a bias is not supported if `ssm_in_multiplier` is not 1, but it is 1.25"),
+            "{error}"
+        );
+        assert!(
+            refusal("blk.0.attn_output.bias", of_attention).unwrap().contains("`attention_in_multiplier`")
+        );
+        for (bias, factors) in
+            [("blk.0.attn_q.bias", of_space), ("blk.0.ssm_in.bias", plain), ("blk.0.ssm_out.bias", of_space)]
+        {
+            assert_eq!(refusal(bias, factors), None, "{bias}");
+        }
     }
 }

@@ -90,6 +90,7 @@ pub(super) fn state_space(config: &Config, layer: usize, weights: &dyn WeightTyp
     let StateSpaceHeads { count, groups } = own.heads?;
     let has = |name: &str| weights.dtype(&format!("blk.{layer}.{name}")).is_some();
     let norm = GatedNorm { eps: config.norm_eps, gate_last: own.gate_last };
+    let factors = config.layer_multipliers;
     Some(StateSpace {
         heads: count,
         head_dim: own.channels / count,
@@ -101,8 +102,8 @@ pub(super) fn state_space(config: &Config, layer: usize, weights: &dyn WeightTyp
         output_bias: has("ssm_out.bias"),
         step_limit: own.step_limit,
         norm: has("ssm_norm.weight").then_some(norm),
-        input_scales: config.layer_multipliers.state_space_inputs,
-        output_scale: config.layer_multipliers.state_space_output,
+        input_scales: factors.state_space_parts.map(|factor| factors.state_space_input * factor),
+        output_scale: factors.state_space_output,
     })
 }
 

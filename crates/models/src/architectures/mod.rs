@@ -107,6 +107,8 @@ pub struct Architecture {
     pub(crate) gguf_layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// Whether GGUF files hold the gates of experts and what they multiply in one tensor.
     pub(crate) gguf_joins_gates: bool,
+    /// Whether the weights of GGUF files are multiplied by the factors of the configuration.
+    pub(crate) gguf_holds_factors: bool,
     /// The order of query and key rows in Hugging Face files.
     pub rope: RopeStyle,
     /// The same in GGUF files.

@@ -254,8 +254,10 @@ pub struct LayerMultipliers {
     pub key: f32,
     /// On the result of attention.
     pub attention_output: f32,
-    /// On what the first projection of a state space gives: its gate, values, inputs, outputs and steps.
-    pub state_space_inputs: [f32; 5],
+    /// On what a state space reads.
+    pub state_space_input: f32,
+    /// On what its first projection gives: its gate, values, inputs, outputs and steps.
+    pub state_space_parts: [f32; 5],
     /// On the result of a state space.
     pub state_space_output: f32,
     /// On the gate of a feed-forward block.
@@ -270,7 +272,8 @@ impl Default for LayerMultipliers {
             attention_input: 1.0,
             key: 1.0,
             attention_output: 1.0,
-            state_space_inputs: [1.0; 5],
+            state_space_input: 1.0,
+            state_space_parts: [1.0; 5],
             state_space_output: 1.0,
             gate: 1.0,
             down: 1.0,
@@ -694,12 +697,14 @@ impl LayerMultipliers {
             ("factor on what attention reads", self.attention_input),
             ("factor on keys", self.key),
             ("factor on the result of attention", self.attention_output),
+            ("factor on what state spaces read", self.state_space_input),
             ("factor on the result of state spaces", self.state_space_output),
             ("factor on gates", self.gate),
             ("factor on the result of feed-forward blocks", self.down),
         ];
-        let inputs = self.state_space_inputs.map(|factor| ("factor on what state spaces read", factor));
-        single.into_iter().chain(inputs).collect()
+        let parts =
+            self.state_space_parts.map(|factor| ("factor on a part of what state spaces read", factor));
+        single.into_iter().chain(parts).collect()
     }
 }
 

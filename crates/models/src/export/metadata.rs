@@ -29,7 +29,7 @@ pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) ->
     }
     match &checkpoint.network {
         Network::Decoder(decoder) => {
-            let architecture = Architecture::from_gguf(gguf)?;
+            let architecture = Architecture::from_hugging_face(&config.architecture)?;
             for (key, value) in keys(config, decoder.norm).into_iter().chain((architecture.gguf_keys)(config))
             {
                 metadata.insert(format!("{gguf}.{key}"), value);

@@ -1,5 +1,6 @@
 //! A checkpoint as a GGUF file holds it: metadata and tensors, by the names and in the layouts of llama.cpp.
 
+mod factors;
 mod metadata;
 mod quantizer;
 mod tensors;
@@ -110,8 +111,10 @@ impl Export {
                 (gguf, norms_lack_1, false, [RopeStyle::HalfSplit; 2], &[])
             }
         };
-        let metadata = metadata::of_config(checkpoint, &config, gguf)?;
         let mut tensors = known_tensors(checkpoint, joins_gates);
+        let holds_factors = Architecture::from_hugging_face(&name).is_ok_and(|own| own.gguf_holds_factors);
+        let config = if holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
+        let metadata = metadata::of_config(checkpoint, &config, gguf)?;
         tensors::stack(&mut tensors, &config);
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
@@ -130,14 +133,10 @@ impl Export {
                 if config.rope.dims == 0 && config.state_space.is_some() =>
             {
                 let rope = RopeConfig { dims: config.head_dim, ..config.rope.clone() };
-                tensors::interleave(&mut tensors, &Config { rope, ..config.clone() })?;
+                tensors::pair_rows(&mut tensors, &Config { rope, ..config.clone() }, styles[1])?;
             }
             _ if config.rope.dims == 0 => {}
-            [RopeStyle::HalfSplit, RopeStyle::Interleaved] => tensors::interleave(&mut tensors, &config)?,
-            [RopeStyle::Interleaved, RopeStyle::HalfSplit] => {
-                let message = format!("GGUF files of `{gguf}` have other pairs of queries and keys");
-                return Err(refusal(checkpoint, message));
-            }
+            [own, of_files] if own != of_files => tensors::pair_rows(&mut tensors, &config, of_files)?,
             _ => {}
         }
         for tensor in &mut tensors {

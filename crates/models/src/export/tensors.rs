@@ -3,9 +3,21 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
 
 use crate::{Config, DeltaConfig, Error};
+
+/// Rows of heads whose pairs are to lie in another style.
+#[derive(Debug, Clone, Copy)]
+struct Pairs {
+    /// Rows of a head.
+    head: usize,
+    /// How many of them turn.
+    turning: usize,
+    /// How pairs lie in the file.
+    style: RopeStyle,
+}
 
 /// A tensor of a GGUF file, and what its rows are made of.
 #[derive(Debug, Clone)]
@@ -22,10 +34,12 @@ pub(super) struct ExportTensor {
     is_vector: bool,
     /// What becomes of each value, if it changes.
     pub(super) change: Option<fn(f32) -> f32>,
+    /// What ranges of rows are multiplied by, one factor after the other.
+    pub(super) factors: Vec<(Range<usize>, f32)>,
     /// Which column of the checkpoint each one is, if they change places.
     column_order: Option<Vec<usize>>,
-    /// Rows of a head, and how many of them turn, if neighbouring rows are to be pairs.
-    heads: Option<(usize, usize)>,
+    /// Which rows of heads become pairs, if others are.
+    pairs: Option<Pairs>,
     /// Whether it is f32 if nothing else is asked for.
     is_float: bool,
 }
@@ -153,8 +167,9 @@ impl ExportTensor {
     pub(super) fn stored(&self) -> Option<Tensor> {
         let [(tensor, rows)] = &self.parts[..] else { return None };
         let is_plain = self.change.is_none()
+            && self.factors.is_empty()
             && self.column_order.is_none()
-            && self.heads.is_none()
+            && self.pairs.is_none()
             && rows.len() == tensor.shape()[0]
             && tensor.is_contiguous();
         is_plain.then(|| tensor.clone())
@@ -162,7 +177,8 @@ impl ExportTensor {
 
     /// The values of a row, `f32[columns]`.
     pub(super) fn row(&self, row: usize) -> Vec<f32> {
-        let mut row = self.heads.map_or(row, |heads| half_split_row(row, heads));
+        let factors = self.factors.iter().filter(|(rows, _)| rows.contains(&row));
+        let mut row = self.pairs.map_or(row, |pairs| pairs.source(row));
         let (tensor, start) = self
             .parts
             .iter()
@@ -176,26 +192,41 @@ impl ExportTensor {
         if let Some(change) = self.change {
             values.iter_mut().for_each(|value| *value = change(*value));
         }
+        for (_, factor) in factors {
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
         values
     }
 }
 
-/// The row of half-split pairs that becomes this one of neighbouring pairs: within the rows of each head that turn,
-/// pairs (`i`, `i + half`) become (`2i`, `2i + 1`).
-fn half_split_row(row: usize, (head, turning): (usize, usize)) -> usize {
-    let (start, within) = (row / head * head, row % head);
-    if within >= turning { row } else { start + within % 2 * (turning / 2) + within / 2 }
+impl Pairs {
+    /// The row that becomes this one: within the rows of each head that turn, pairs (`i`, `i + half`) become
+    /// (`2i`, `2i + 1`), or the other way round.
+    fn source(self, row: usize) -> usize {
+        let (start, within, half) = (row / self.head * self.head, row % self.head, self.turning / 2);
+        match self.style {
+            _ if within >= self.turning => row,
+            RopeStyle::Interleaved => start + within % 2 * half + within / 2,
+            RopeStyle::HalfSplit => start + within % half * 2 + within / half,
+        }
+    }
 }
 
-/// Makes neighbouring rows of queries and keys pairs.
-pub(super) fn interleave(tensors: &mut [ExportTensor], config: &Config) -> Result<(), Error> {
+/// Gives the pairs of rows of queries and keys the other style.
+pub(super) fn pair_rows(
+    tensors: &mut [ExportTensor],
+    config: &Config,
+    style: RopeStyle,
+) -> Result<(), Error> {
     for tensor in tensors {
         let stem = tensor.name.rsplit('.').nth(1).unwrap_or_default();
         match stem {
-            "attn_q" | "attn_k" => tensor.heads = Some((config.head_dim, config.rope.dims)),
+            "attn_q" | "attn_k" => {
+                let (head, turning) = (config.head_dim, config.rope.dims);
+                tensor.pairs = Some(Pairs { head, turning, style });
+            }
             "attn_qkv" | "attn_q_norm" | "attn_k_norm" => {
-                let message =
-                    "holds queries or keys in a layout that no known file has with neighbouring pairs";
+                let message = "holds queries or keys in a layout that no known file has with other pairs";
                 return Err(Error::Weight { name: tensor.name.clone(), message: message.to_string() });
             }
             _ => {}
@@ -287,8 +318,9 @@ fn stacked(name: String, outer: Vec<usize>, parts: Vec<(Tensor, Range<usize>)>) 
         parts,
         is_vector: false,
         change: None,
+        factors: Vec::new(),
         column_order: None,
-        heads: None,
+        pairs: None,
         is_float: true,
     }
 }
@@ -315,14 +347,19 @@ mod tests {
             ExportTensor::whole("blk.0.attn_k.bias".into(), counting(&[8])),
             ExportTensor::whole("blk.0.attn_v.weight".into(), counting(&[2, 2])),
         ];
-        interleave(&mut tensors, &config).unwrap();
+        pair_rows(&mut tensors, &config, RopeStyle::Interleaved).unwrap();
         let head = [0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 6.0, 7.0];
         assert_eq!(rows(&tensors[0]), [head, head.map(|row| row + 8.0)].concat());
         assert_eq!((rows(&tensors[1]), tensors[1].shape()), (head.to_vec(), Shape::new(&[8])));
         assert_eq!(rows(&tensors[2]), [0.0, 1.0, 2.0, 3.0]);
         assert!(tensors[0].stored().is_none() && tensors[2].stored().is_some());
         let mut norm = vec![ExportTensor::whole("blk.0.attn_q_norm.weight".into(), counting(&[8]))];
-        assert!(interleave(&mut norm, &config).is_err());
+        assert!(pair_rows(&mut norm, &config, RopeStyle::Interleaved).is_err());
+        // And back.
+        let neighbours = ExportTensor::whole("blk.0.attn_q.weight".into(), Tensor::from_slice([8, 1], &head));
+        let mut tensors = vec![neighbours];
+        pair_rows(&mut tensors, &config, RopeStyle::HalfSplit).unwrap();
+        assert_eq!(rows(&tensors[0]), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     }
 
     #[test]

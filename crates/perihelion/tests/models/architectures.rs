@@ -163,8 +163,6 @@ fn logits_match_pytorch() {
 
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
-    // Factors inside of layers, which files have in their weights.
-    "falcon_h1",
     // Gates behind norms.
     "falcon_h1_norms",
     // Blocks one after the other: llama.cpp's Falcon has them side by side.

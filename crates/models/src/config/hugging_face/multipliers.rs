@@ -20,13 +20,13 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(&self) -> LayerMultipliers {
-        let of_all = self.ssm_in_multiplier.unwrap_or(1.0);
         let [gate, down] = self.mlp_multipliers.unwrap_or([1.0; 2]);
         LayerMultipliers {
             attention_input: self.attention_in_multiplier.unwrap_or(1.0),
             key: self.key_multiplier.unwrap_or(1.0),
             attention_output: self.attention_out_multiplier.unwrap_or(1.0),
-            state_space_inputs: self.ssm_multipliers.unwrap_or([1.0; 5]).map(|factor| of_all * factor),
+            state_space_input: self.ssm_in_multiplier.unwrap_or(1.0),
+            state_space_parts: self.ssm_multipliers.unwrap_or([1.0; 5]),
             state_space_output: self.ssm_out_multiplier.unwrap_or(1.0),
             gate,
             down,
