@@ -969,36 +969,39 @@ def convert(folder: Path, vocab_size: int, tokenizes: bool = False, published: d
     if "GraniteMoeHybrid" in text or "NemotronH" in text:
         # As they are published, without what `transformers` adds to them.
         ModelBase.load_hparams = staticmethod(lambda *_, **__: json.loads(text))
-    with tempfile.TemporaryDirectory() as source:
+    with tempfile.TemporaryDirectory() as parent:
+        # The converter puts the name of the folder into the file.
+        source = Path(parent) / folder.name
+        source.mkdir()
         for file in ("config.json", "model.safetensors"):
             shutil.copy(folder / file, source)
         architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
         model_class = get_model_class(architecture)
         if tokenizes:
             for path in folder.rglob("*.json*"):
-                (Path(source) / path.relative_to(folder)).parent.mkdir(exist_ok=True)
-                shutil.copy(path, Path(source) / path.relative_to(folder))
+                (source / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+                shutil.copy(path, source / path.relative_to(folder))
             # How the converter knows rerankers.
-            (Path(source) / "README.md").write_text(f"# {folder.name.replace('_', '-')}\n")
+            (source / "README.md").write_text(f"# {folder.name.replace('_', '-')}\n")
             model_class.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
         else:
             # Some families count its tokens.
             vocab = {f"t{token}": token for token in range(vocab_size)}
-            (Path(source) / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}, "added_tokens": []}))
+            (source / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}, "added_tokens": []}))
             types = json.loads((folder / "config.json").read_text()).get("type_vocab_size")
             model_class.set_vocab = lambda self: self.gguf_writer.add_token_type_count(types) if types else None
         if published:
-            described = json.loads((Path(source) / "config.json").read_text())
-            (Path(source) / "config.json").write_text(json.dumps(described | published))
+            described = json.loads((source / "config.json").read_text())
+            (source / "config.json").write_text(json.dumps(described | published))
             for path in folder.glob("[0-9]_*/*"):
-                (Path(source) / path.relative_to(folder)).parent.mkdir(exist_ok=True)
-                shutil.copy(path, Path(source) / path.relative_to(folder))
+                (source / path.relative_to(folder)).parent.mkdir(exist_ok=True)
+                shutil.copy(path, source / path.relative_to(folder))
             if (folder / "modules.json").exists():
                 shutil.copy(folder / "modules.json", source)
         model_class.no_mtp = True
         with torch.inference_mode():
             dense = {"sentence_transformers_dense_modules": True} if (folder / "2_Dense").exists() else {}
-            model_class(Path(source), gguf.LlamaFileType.ALL_F32, folder / "model.gguf", **dense).write()
+            model_class(source, gguf.LlamaFileType.ALL_F32, folder / "model.gguf", **dense).write()
         # Adapters.
         for path in folder.glob("lora-*.gguf"):
             path.unlink()
