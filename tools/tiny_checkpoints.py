@@ -550,7 +550,8 @@ CONVERTED = {
     "deepseek_v2", "deepseek_v2_greedy",
     "deepseek_v3", "deepseek_v32", "kimi_k25", "qwen3_vl", "qwen3_vl_moe", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "glm4_moe_plain", "minimax_m2", "dots1",
     "hunyuan", "hunyuan_moe", "ernie4_5_moe",
-    "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "llama4",
+    "gpt_oss", "gemma3n", "gemma4", "gemma4_vision", "gemma4_unified", "llama4", "qwen2_vl", "qwen2_5_vl", "glm4v", "glm4v_moe",
+    "llava",
     "kimi_k25", "qwen3_vl", "qwen3_vl_moe", "lfm2", "lfm2_moe", "mamba2", "mamba", "granite_hybrid", "granite_hybrid_full", "falcon_h1", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "jamba",
 }
 # Those whose files hold weights that predict tokens further ahead.
@@ -560,7 +561,10 @@ PARTS = {
     "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n", {"model.": "model.language_model."}),
     "llama4_vision": ("Llama4ForConditionalGeneration", "llama4", {"model.": "model.language_model."}),
     "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k25", {"": "language_model."}),
+    "internvl_chat": ("InternVLChatModel", "internvl_chat", {"": "language_model."}),
 }
+# Keys that llama.cpp's converter needs, and that `transformers` does not write.
+PUBLISHED = {"gemma4_unified": {"moe_intermediate_size": None}}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
 ENCODER_LENGTH = 150
 ENCODER_SIZES = {
@@ -1074,7 +1078,7 @@ def write(name: str, family: str, settings: dict) -> None:
     if name in PARTS:
         as_part(folder, *PARTS[name])
     if name in CONVERTED:
-        convert(folder, config.get_text_config().vocab_size)
+        convert(folder, config.get_text_config().vocab_size, published=PUBLISHED.get(name, {}))
     print(f"{name}: logits up to {logits.abs().max():.2f}")
 
 
