@@ -108,6 +108,16 @@ QWEN_VISION = {
     "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 24, "patch_size": 4,
     "num_position_embeddings": 4,
 }
+CLIP_VISION = {
+    "model_type": "clip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
+    "image_size": 28, "patch_size": 14,
+}
+GLM_VISION = {
+    "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 32, "patch_size": 4, "image_size": 8,
+}
+IDEFICS_VISION = {
+    "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 28, "patch_size": 14,
+}
 # Hybrids of attention and state spaces, with heads of 8 channels.
 STATE_SPACE = {
     "hidden_size": 24, "vocab_size": 64, "mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 9, "mamba_d_conv": 4,
@@ -285,6 +295,45 @@ MODELS = {
         **SMALLER, "head_dim": 10, "num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 8, "rope_parameters": {**THETA, "mrope_section": [2, 2, 1], "mrope_interleaved": True},
         "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
+    }),
+    "qwen2_vl": ("Qwen2VLForConditionalGeneration", {
+        "intermediate_size": 24, "rope_parameters": {**THETA, "mrope_section": [1, 2, 1]},
+        "vision_config": {"depth": 1, "embed_dim": 8, "hidden_size": 32, "num_heads": 1, "patch_size": 4}, **TIED,
+    }),
+    "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", {
+        "hidden_size": 40, "intermediate_size": 24, "rope_parameters": {**THETA, "mrope_section": [1, 2, 2]},
+        "vision_config": {**QWEN_VISION, "out_hidden_size": 40, "fullatt_block_indexes": [0]},
+    }),
+    "glm4v": ("Glm4vForConditionalGeneration", {
+        "intermediate_size": 24, "num_key_value_heads": 1,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
+    }),
+    "glm4v_moe": ("Glm4vMoeForConditionalGeneration", {
+        **SMALLER, "head_dim": 12, "num_key_value_heads": 1, "n_routed_experts": 5, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 10, "n_shared_experts": 1, "first_k_dense_replace": 1, "attention_bias": True,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]},
+        "vision_config": {**GLM_VISION, "out_hidden_size": 24},
+    }),
+    # Frames around text models of any family.
+    "llava": ("LlavaForConditionalGeneration", {**SMALL, "model_type": "llama", "vision_config": CLIP_VISION}),
+    "llava_next": ("LlavaNextForConditionalGeneration", {
+        "model_type": "mistral", "intermediate_size": 24, "sliding_window": None, "vision_config": CLIP_VISION,
+    }),
+    "llava_onevision": ("LlavaOnevisionForConditionalGeneration", {
+        "model_type": "qwen2", "intermediate_size": 24, "vision_config": {**CLIP_VISION, "model_type": "siglip_vision_model"},
+    }),
+    "internvl": ("InternVLForConditionalGeneration", {
+        "model_type": "qwen3", "intermediate_size": 24, "head_dim": 12, "vision_config": {
+            "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": [28, 28],
+            "patch_size": [14, 14],
+        },
+    }),
+    "internvl_chat": ("Qwen2", {**SMALL, "num_key_value_heads": 1}),
+    "idefics3": ("Idefics3ForConditionalGeneration", {
+        "model_type": "llama", "intermediate_size": 24, "vision_config": IDEFICS_VISION,
+    }),
+    "smolvlm": ("SmolVLMForConditionalGeneration", {
+        **SMALLER, "model_type": "llama", "head_dim": 10, "vision_config": IDEFICS_VISION,
     }),
     # Attention between delta nets.
     "qwen3_next": ("Qwen3Next", {
@@ -1020,7 +1069,8 @@ def as_part(folder: Path, architecture: str, model_type: str, prefixes: dict) ->
     weights["model.vision_tower.weight"] = torch.zeros(2, 2, dtype=torch.float8_e4m3fn if quantized else None)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     text = json.loads((folder / "config.json").read_text())
-    config = {"architectures": [architecture], "model_type": model_type, "text_config": text}
+    part = "llm_config" if model_type == "internvl_chat" else "text_config"
+    config = {"architectures": [architecture], "model_type": model_type, part: text}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 

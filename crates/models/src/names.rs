@@ -28,7 +28,8 @@ const WRAPPERS: &[&str] = &[
     "module.",         // DistributedDataParallel
     "model.",          // Hugging Face's …ForCausalLM
     "language_model.", // the text half of a model that sees
-    "transformer.",    // GPT-2, Falcon
+    "text_model.",
+    "transformer.", // GPT-2, Falcon
     "gpt_neox.",
     "backbone.", // Mamba
     "bert.",

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn json() -> String {
-    let facts = |name: &str, gguf: &str, examples: &[&str], task: &str| {
+    let facts = |name: &str, gguf: Option<&str>, examples: &[&str], task: &str| {
         let facts = serde_json::json!({
             "example_repo_ids": examples,
             "supported_encodings": encodings(),
@@ -45,14 +45,16 @@ fn json() -> String {
     };
     let decoders = models::ARCHITECTURES.iter().map(|own| {
         let task = if own.classifies { "text_classification" } else { "text_generation" };
-        facts(own.hugging_face, own.gguf, own.examples, task)
+        facts(own.hugging_face, Some(own.gguf), own.examples, task)
     });
+    let frames =
+        models::FRAMES.iter().map(|own| facts(own.hugging_face, None, own.examples, "text_generation"));
     let encoders = models::ENCODERS.iter().map(|own| {
         let task = own.head.map_or("embeddings_generation", |_| "text_classification");
-        facts(own.hugging_face, own.gguf, own.examples, task)
+        facts(own.hugging_face, Some(own.gguf), own.examples, task)
     });
     let mut architectures = serde_json::Map::new();
-    for (name, facts) in decoders.chain(encoders) {
+    for (name, facts) in decoders.chain(frames).chain(encoders) {
         // The first row of a name is taken.
         architectures.entry(name).or_insert(facts);
     }
@@ -66,6 +68,8 @@ fn lines() -> String {
         let gguf: Vec<&str> = gguf.into_iter().flatten().collect();
         lines.push(format!("  {:<38} {}", architecture.hugging_face, gguf.join(", ")));
     }
+    lines.push("Frames around text models, of which the text part runs:".into());
+    lines.extend(models::FRAMES.iter().map(|frame| format!("  {}", frame.hugging_face)));
     lines.push("Encoders:".into());
     for encoder in models::ENCODERS {
         lines.push(format!("  {:<38} {}", encoder.hugging_face, encoder.gguf));

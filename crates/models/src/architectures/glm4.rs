@@ -3,6 +3,7 @@
 
 use graph::ops::RopeStyle;
 use serde_json::json;
+use weights::MetaValue;
 
 use super::Architecture;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
@@ -36,6 +37,17 @@ pub(crate) const GLM4: Architecture = Architecture {
     ..GLM
 };
 
+/// GLM-4.1V, of which we run the text half.
+pub(crate) const GLM4_VISION: Architecture = Architecture {
+    hugging_face: "Glm4vForConditionalGeneration",
+    examples: &["zai-org/GLM-4.1V-9B-Thinking"],
+    model_type: "glm4v_text",
+    complete: complete_vision,
+    gguf_rope: RopeStyle::HalfSplit,
+    gguf_keys,
+    ..GLM4
+};
+
 const NAMES: NameTable = &[
     ("layers.#.post_self_attn_layernorm", "blk.#.post_attention_norm"),
     ("layers.#.post_mlp_layernorm", "blk.#.post_ffw_norm"),
@@ -47,6 +59,21 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         "max_position_embeddings": 131_072, "partial_rotary_factor": 0.5,
     }));
     rms_norm(keys)
+}
+
+/// How many pairs of dims turn by time, height and width, which are one and the same position of text.
+fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
+    vec![("rope.dimension_sections", vec![8i32, 12, 12, 0].into())]
+}
+
+fn complete_vision(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "rms_norm_eps": 1e-5, "max_position_embeddings": 32768 }));
+    // As `transformers` has it for all of them, if the file does not say it.
+    let head_dim = keys.count("hidden_size").zip(keys.count("num_attention_heads"));
+    if let Some((hidden, heads)) = head_dim.filter(|&(_, heads)| heads > 0) {
+        keys.add(json!({ "head_dim": hidden / heads }));
+    }
+    complete(keys)
 }
 
 fn glm4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {

@@ -45,6 +45,14 @@ pub(crate) const GLM4_MOE: Architecture = Architecture {
     ..LLAMA
 };
 
+/// GLM-4.5V and GLM-4.6V, of which we run the text half.
+pub(crate) const GLM4_MOE_VISION: Architecture = Architecture {
+    hugging_face: "Glm4vMoeForConditionalGeneration",
+    examples: &["zai-org/GLM-4.5V", "zai-org/GLM-4.6V"],
+    model_type: "glm4v_moe_text",
+    ..GLM4_MOE
+};
+
 /// Experts that every token gets, in one, and the correction of scores.
 pub(super) const SHARED_EXPERT_NAMES: NameTable = &[
     ("layers.#.mlp.gate.e_score_correction_bias", "blk.#.exp_probs_b"),

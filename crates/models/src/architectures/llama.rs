@@ -1,6 +1,7 @@
 //! Llama: RMS norms, rotary positions, grouped-query attention, a SiLU-gated feed-forward block.
 
 use graph::ops::{RopeStyle, Unary};
+use serde_json::json;
 
 use super::Architecture;
 use crate::config::ConfigKeys;
@@ -21,7 +22,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     classifies: false,
     pair_template: None,
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
-    complete: rms_norm,
+    complete,
     gguf_quirks: |_, _| Ok(()),
     names: &[NAMES],
     gguf_names: |_| &[],
@@ -62,6 +63,15 @@ pub(super) const NAMES: NameTable = &[
     ("layers.#.feed_forward.w2", "blk.#.ffn_down"),
     ("layers.#.feed_forward.w3", "blk.#.ffn_up"),
 ];
+
+/// Text parts of models that see may leave out all sizes.
+fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }));
+    rms_norm(keys)
+}
 
 /// Families whose norms have the key that Llama has.
 pub(super) fn rms_norm(keys: &mut ConfigKeys) -> Result<(), String> {

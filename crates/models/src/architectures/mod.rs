@@ -11,6 +11,7 @@ mod ernie4_5;
 mod exaone4;
 mod falcon;
 mod falcon_h1;
+mod frames;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -47,6 +48,7 @@ mod phi;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
+mod qwen2_vl;
 mod qwen3;
 mod qwen3_5;
 mod qwen3_moe;
@@ -64,6 +66,8 @@ use weights::MetaValue;
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::layout::Layout;
 use crate::names::NameTable;
+pub use frames::{FRAMES, Frame};
+
 use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
 
 /// Whether a model has the weight of a name.
@@ -144,6 +148,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mixtral::MIXTRAL,
     qwen2::QWEN2,
     qwen2_moe::QWEN2_MOE,
+    qwen2_vl::QWEN2_VL,
+    qwen2_vl::QWEN2_5_VL,
     qwen3::QWEN3,
     qwen3::QWEN3_CLASSIFIER,
     qwen3_moe::QWEN3_MOE,
@@ -180,7 +186,9 @@ pub const ARCHITECTURES: &[Architecture] = &[
     stablelm::STABLELM,
     glm4::GLM,
     glm4::GLM4,
+    glm4::GLM4_VISION,
     glm4_moe::GLM4_MOE,
+    glm4_moe::GLM4_MOE_VISION,
     // Before V3 and others, whose GGUF files call themselves so too.
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,

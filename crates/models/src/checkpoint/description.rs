@@ -151,7 +151,12 @@ impl<'a> Description<'a> {
         gguf: Option<RopeStyle>,
     ) -> RopeStyle {
         match self {
-            Description::Gguf { .. } => gguf.unwrap_or(architecture.gguf_rope),
+            Description::Gguf { metadata, .. } => gguf.unwrap_or_else(|| {
+                // llama.cpp turns by several positions in halves only.
+                let name = metadata.str("general.architecture").unwrap_or_default();
+                let has_sections = metadata.get(&format!("{name}.rope.dimension_sections")).is_some();
+                if has_sections { RopeStyle::HalfSplit } else { architecture.gguf_rope }
+            }),
             // Meta's own checkpoints pair neighbouring rows, as the model was trained.
             Description::HuggingFace { .. } if crate::names::are_of_meta(weights.names()) => {
                 RopeStyle::Interleaved

@@ -33,7 +33,10 @@ const SEEING: &[&str] = &[
     "embed_vision.",
     "embed_audio.",
     "vision_embedder.",
-    "model.visual.",
+    "visual.",
+    "model.connector.",
+    "image_newline",
+    "mlp1.",
 ];
 /// The weights of layers that files have though the layers read the keys and values of earlier ones.
 const OF_KEYS: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];

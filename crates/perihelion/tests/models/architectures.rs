@@ -8,7 +8,7 @@ use perihelion::driver::{DType, Tensor};
 use perihelion::engine::Model;
 use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
-use perihelion::models::{ARCHITECTURES, Architecture, Channel, Checkpoint, CheckpointOptions, Mix};
+use perihelion::models::{ARCHITECTURES, Architecture, Channel, Checkpoint, CheckpointOptions, FRAMES, Mix};
 use perihelion::pipelines::{Batch, QuantizeOptions, Runner, Slice, quantize};
 use perihelion::weights::{FileHeader, Weights};
 use tensor::{Bytes, Shape};
@@ -416,7 +416,10 @@ fn parameters_are_those_of_the_file() {
         "multi_modal_projector.",
         "vision_embedder.",
         "embed_vision.",
-        "model.visual.",
+        "vision_model.",
+        "visual.",
+        "connector.",
+        "image_newline",
         "mtp.",
         "rope_freqs.",
     ];
@@ -456,5 +459,10 @@ fn every_architecture_has_a_golden() {
     }
     for name in ["MistralForCausalLM", "MixtralForCausalLM"] {
         assert!(found.iter().any(|found| found == name), "{name}");
+    }
+    let configs = goldens().into_iter().map(|golden| golden.folder.join("config.json"));
+    let configs: String = configs.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    for frame in FRAMES {
+        assert!(configs.contains(&format!("\"{}\"", frame.hugging_face)), "{}", frame.hugging_face);
     }
 }

@@ -46,10 +46,17 @@ pub(crate) struct ConfigKeys(Map<String, Value>);
 impl ConfigKeys {
     /// Those of the text half of a model that sees, or of the whole file, and the `model_type` of the half.
     pub(super) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
-        let Some(Value::Object(text)) = json.remove("text_config") else { return (ConfigKeys(json), None) };
+        let text = json.remove("text_config").or_else(|| json.remove("llm_config"));
+        let Some(Value::Object(text)) = text else { return (ConfigKeys(json), None) };
         let model_type = text.get("model_type").and_then(Value::as_str).map(str::to_string);
         let outer = std::mem::replace(&mut json, text);
-        json.extend(outer.into_iter().filter(|(key, _)| key == "architectures" || key == "_name_or_path"));
+        let counts = |key: &str, value: &Value| match key {
+            "architectures" | "_name_or_path" => true,
+            // The text half does not always repeat it.
+            "tie_word_embeddings" => value == true,
+            _ => false,
+        };
+        json.extend(outer.into_iter().filter(|(key, value)| counts(key, value)));
         (ConfigKeys(json), model_type)
     }
 

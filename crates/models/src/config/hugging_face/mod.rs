@@ -14,7 +14,7 @@ use weights::without_infinities;
 
 pub(crate) use self::keys::ConfigKeys;
 use super::{Config, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, Scaling};
-use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::architectures::{Architecture, EncoderArchitecture, Frame};
 use crate::{Activation, Error};
 
 /// The key that says what the others mean.
@@ -107,6 +107,7 @@ impl Config {
             .map_err(|error| Error::config(source_name, error.to_string()))?;
         let is_known = |name: &&String| {
             EncoderArchitecture::from_hugging_face(name).is_some()
+                || Frame::from_hugging_face(name).is_some()
                 || Architecture::from_hugging_face(name).is_ok()
         };
         let names = head.architectures.unwrap_or_default();
@@ -115,10 +116,14 @@ impl Config {
         })
     }
 
-    /// The architecture that a name stands for in a `config.json`: the first files of Jina v3 have that of the model that it
-    /// was made from.
+    /// The architecture that a name stands for in a `config.json`: that of the text part of a frame, and of the first files
+    /// of Jina v3, which have the name of the model that it was made from.
     pub(crate) fn meant_architecture(json: &str, name: String) -> String {
-        let head = serde_json::from_str::<Head>(&without_infinities(json));
+        let json = without_infinities(json);
+        if let Some(frame) = Frame::from_hugging_face(&name) {
+            return frame.text_architecture(&json);
+        }
+        let head = serde_json::from_str::<Head>(&json);
         let is_rotary = |head: Head| head.position_embedding_type.as_deref() == Some("rotary");
         if name == "XLMRobertaModel" && head.is_ok_and(is_rotary) {
             return "JinaEmbeddingsV3Model".to_string();
@@ -132,6 +137,7 @@ impl Config {
     /// If it is no JSON, a key is missing or of the wrong kind, or the numbers contradict each other.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Config, Error> {
         let architecture = Config::architecture_of_hugging_face(source_name, json)?;
+        let architecture = Config::meant_architecture(json, architecture);
         Config::from_hugging_face_as(source_name, json, architecture)
     }
 
@@ -455,8 +461,8 @@ pub(super) mod tests {
     fn says_what_is_wrong() {
         let refusal = |json: &str| Config::from_hugging_face("config.json", json).unwrap_err().to_string();
         assert!(refusal("{}").contains("`architectures` names none"));
-        let nameless = r#"{"architectures": ["LlamaForCausalLM"]}"#;
-        assert!(refusal(nameless).contains("missing field `vocab_size`"));
+        let sizeless = r#"{"architectures": ["Qwen2ForCausalLM"]}"#;
+        assert!(refusal(sizeless).contains("missing field `vocab_size`"));
         assert!(refusal("[").starts_with("config.json: "));
         let unknown = llama(r#", "rope_scaling": {"type": "magic", "factor": 2.0}"#);
         assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));

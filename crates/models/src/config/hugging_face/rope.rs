@@ -122,7 +122,8 @@ fn scaling(rope: &Value, context: usize, original: Option<usize>) -> Result<Opti
     let original = number("original_max_position_embeddings").or(original.map(|length| length as f64));
     let original_context = original.unwrap_or(context as f64);
     match kind {
-        "default" => Ok(None),
+        // Positions of text are the same by time, height and width.
+        "default" | "mrope" => Ok(None),
         "linear" => Ok(Some(Scaling::Linear { factor: factor()? })),
         "llama3" => Ok(Some(Scaling::Llama3 {
             factor: factor()?,
