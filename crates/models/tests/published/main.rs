@@ -6,12 +6,15 @@ mod table;
 use std::collections::HashSet;
 use std::path::Path;
 
-use perihelion_models::{Architecture, Attention, Config, Decoder, Mixer, Norms, Rope, Scaling, WeightTypes};
+use perihelion_models::{
+    Architecture, Attention, Config, Decoder, Encoder, EncoderArchitecture, EncoderConfig, Mixer, Norms,
+    Rope, Scaling, WeightTypes,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use tensor::DType;
 
-/// A file of `tests/published`.
+/// A file of `tests/published`, or of its folder of encoders.
 #[derive(Deserialize)]
 struct Published {
     name: String,
@@ -29,7 +32,15 @@ struct Published {
 }
 
 fn published() -> Vec<Published> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/published");
+    files_of("tests/published")
+}
+
+fn encoders() -> Vec<Published> {
+    files_of("tests/published/encoders")
+}
+
+fn files_of(folder: &str) -> Vec<Published> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
@@ -62,6 +73,17 @@ impl Published {
         let decoder = (architecture.decoder)(&config, ropes, &Stored(self.weights.clone()));
         (config, decoder)
     }
+
+    fn encoder(&self) -> Encoder {
+        let json = self.config.to_string();
+        let read = || {
+            let config = Config::from_hugging_face("config.json", &json)?;
+            let architecture = EncoderArchitecture::from_hugging_face(&config.architecture).unwrap();
+            let own = EncoderConfig::from_hugging_face("config.json", &json)?;
+            architecture.build(&config, &own, &Stored(self.weights.clone()))
+        };
+        read().unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
 }
 
 fn open(name: &str) -> (Config, Decoder) {
@@ -75,6 +97,15 @@ fn published_models_have_their_size() {
         let (config, decoder) = published.open();
         assert_eq!(decoder.parameters(), published.parameters, "{}", published.name);
         assert_eq!(config.context_length, published.context, "{}", published.name);
+    }
+}
+
+#[test]
+fn published_encoders_have_their_size() {
+    for published in encoders() {
+        let encoder = published.encoder();
+        assert_eq!(encoder.parameters(), published.parameters, "{}", published.name);
+        assert_eq!(encoder.context_length(), published.context, "{}", published.name);
     }
 }
 

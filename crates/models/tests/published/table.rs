@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use perihelion_models::{ARCHITECTURES, Architecture};
+use perihelion_models::{ARCHITECTURES, ENCODERS, FRAMES};
 use serde_json::Value;
 use tensor::DType;
 
@@ -23,10 +23,10 @@ fn architecture(config: &Value) -> String {
     config["architectures"][0].as_str().expect("an architecture").to_string()
 }
 
-/// The published models of each architecture, smallest first.
-fn published() -> BTreeMap<String, Vec<Published>> {
+/// Published models by their architecture, smallest first.
+fn by_architecture(published: Vec<Published>) -> BTreeMap<String, Vec<Published>> {
     let mut models: BTreeMap<String, Vec<Published>> = BTreeMap::new();
-    for model in crate::published() {
+    for model in published {
         models.entry(architecture(&model.config)).or_default().push(model);
     }
     models.values_mut().for_each(|models| models.sort_by_key(|model| model.parameters));
@@ -34,10 +34,10 @@ fn published() -> BTreeMap<String, Vec<Published>> {
 }
 
 /// The formats in which the tests run checkpoints of each architecture.
-fn tested_formats() -> BTreeMap<String, BTreeSet<&'static str>> {
+fn tested_formats(folders: &[&str]) -> BTreeMap<String, String> {
     let mut formats: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    let folders =
-        ["goldens", "rerankers"].map(|name| root().join("crates/perihelion/tests/models").join(name));
+    let folders: Vec<PathBuf> =
+        folders.iter().map(|name| root().join("crates/perihelion/tests/models").join(name)).collect();
     for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
         let folder = entry.unwrap().path();
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
@@ -50,7 +50,8 @@ fn tested_formats() -> BTreeMap<String, BTreeSet<&'static str>> {
                 .filter_map(|(format, file)| folder.join(file).exists().then_some(format)),
         );
     }
-    formats
+    let joined = |formats: BTreeSet<&str>| formats.into_iter().collect::<Vec<_>>().join(", ");
+    formats.into_iter().map(|(name, formats)| (name, joined(formats))).collect()
 }
 
 /// A number of bytes, in the units of memory that people buy.
@@ -65,11 +66,15 @@ fn gigabytes(bytes: usize) -> String {
     }
 }
 
+fn millions(parameters: usize) -> String {
+    format!("{:.0} M", parameters as f64 / 1e6)
+}
+
 fn billions(parameters: usize) -> String {
     format!("{:.1} B", parameters as f64 / 1e9)
 }
 
-fn row(model: &Published, architecture: &Architecture, formats: &str) -> String {
+fn row(model: &Published, architecture: &str, formats: &str) -> String {
     let (_, decoder) = model.open();
     let (all, active) = (decoder.parameters(), decoder.active_parameters());
     let active = if active < all { format!(", {} active", billions(active)) } else { String::new() };
@@ -79,7 +84,7 @@ fn row(model: &Published, architecture: &Architecture, formats: &str) -> String 
     format!(
         "| {} | `{}` | {formats} | {template} | {}{active} | {} | {} | {cache} |",
         model.name,
-        architecture.hugging_face,
+        architecture,
         billions(all),
         gigabytes(2 * all),
         gigabytes(all * 9 / 16),
@@ -87,30 +92,58 @@ fn row(model: &Published, architecture: &Architecture, formats: &str) -> String 
 }
 
 fn table() -> String {
-    let (published, formats) = (published(), tested_formats());
+    let (published, formats) =
+        (by_architecture(crate::published()), tested_formats(&["goldens", "rerankers"]));
     let mut table = String::from(
         "| model | architecture | tested from | template | parameters | bf16 | q4_k | 8,192 tokens |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
-    for architecture in ARCHITECTURES {
-        let name = architecture.hugging_face;
-        let formats = formats.get(name).map(|formats| formats.iter().copied().collect::<Vec<_>>().join(", "));
-        let formats = formats.unwrap_or_else(|| panic!("no checkpoint of {name} is tested"));
+    let decoders = ARCHITECTURES.iter().map(|own| (own.hugging_face, own.examples));
+    let frames = FRAMES.iter().map(|own| (own.hugging_face, own.examples));
+    for (name, examples) in decoders.chain(frames) {
+        let formats = formats.get(name).unwrap_or_else(|| panic!("no checkpoint of {name} is tested"));
         for model in published.get(name).map(Vec::as_slice).unwrap_or_default() {
-            writeln!(table, "{}", row(model, architecture, &formats)).unwrap();
+            writeln!(table, "{}", row(model, name, formats)).unwrap();
         }
         if !published.contains_key(name) {
-            writeln!(table, "| {} | `{name}` | {formats} | | | | | |", architecture.examples[0]).unwrap();
+            writeln!(table, "| {} | `{name}` | {formats} | | | | | |", examples[0]).unwrap();
+        }
+    }
+    table
+}
+
+/// Those of which a model was published; encoders keep nothing of a text.
+fn table_of_encoders() -> String {
+    let published = by_architecture(crate::encoders());
+    let formats = tested_formats(&["encoders", "embedders"]);
+    let mut table = String::from(
+        "| model | architecture | tested from | parameters | bf16 | q4_k |\n|---|---|---|---|---|---|\n",
+    );
+    let mut seen = BTreeSet::new();
+    let names = ENCODERS.iter().map(|encoder| encoder.hugging_face);
+    for name in names.filter(|name| seen.insert(*name)) {
+        for model in published.get(name).into_iter().flatten() {
+            let (all, formats) = (model.encoder().parameters(), &formats[name]);
+            writeln!(
+                table,
+                "| {} | `{name}` | {formats} | {} | {} | {} |",
+                model.name,
+                millions(all),
+                gigabytes(2 * all),
+                gigabytes(all * 9 / 16)
+            )
+            .unwrap();
         }
     }
     table
 }
 
 #[test]
-fn the_table_of_models_is_true() {
-    let table = table();
+fn the_tables_of_models_are_true() {
     let docs = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
-    assert!(docs.contains(&table), "docs/models.md lacks this table:\n{table}");
+    for table in [table(), table_of_encoders()] {
+        assert!(docs.contains(&table), "docs/models.md lacks this table:\n{table}");
+    }
     if let Some(folder) = testdata::shared("chat-templates/templates") {
         for model in crate::published() {
             let Some(template) = &model.template else { continue };
