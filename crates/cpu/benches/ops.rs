@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
 use graph::ops::{
-    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, GatedDeltaRule, GptqMatMul,
-    LayerNorm, MatMul, Reduce, ReduceKind, RmsNorm, Softmax, TopK, Transpose, Unary,
+    ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, CausalConv, GatedDeltaRule,
+    GptqMatMul, LayerNorm, MatMul, Reduce, ReduceKind, RmsNorm, SelectiveScan, Softmax, TopK, Transpose,
+    Unary,
 };
 use graph::{Kind, Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -99,6 +100,13 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
     for tokens in [1, 512] {
         cases.push((GatedDeltaRule { layer: 0, tiled: false }.into(), delta_net(tokens)));
     }
+    // A token of each of many sequences, whose states no cache holds, and many tokens of one.
+    for (sequences, tokens) in [(32, 1), (1, 512)] {
+        for of_heads in [true, false] {
+            cases.push((SelectiveScan { layer: 0 }.into(), state_space(sequences, tokens, of_heads)));
+        }
+        cases.push((CausalConv { layer: 0 }.into(), convolution(sequences, tokens)));
+    }
     for (rows, n) in [(1, 32_768), (1, 131_072), (8, 131_072)] {
         for k in [1, 40, 1000] {
             let op = TopK { k, axis: 1, smallest: false };
@@ -111,10 +119,37 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
 /// New tokens of one sequence, with the heads of Qwen3-Next.
 fn delta_net(tokens: usize) -> Vec<Type> {
     let rows = |sizes: &[usize]| Type::new(DType::F32, [&[tokens], sizes].concat());
-    let list = |shape: &[usize]| Type::new(DType::U32, shape.to_vec());
     let state = Type::buffer(DType::F32, [2, 1, 32, 128, 128]);
     let (keys, values, gates) = (rows(&[16, 128]), rows(&[32, 128]), rows(&[32]));
-    vec![keys.clone(), keys, values, gates.clone(), gates, state, list(&[2]), list(&[1]), list(&[1, 3])]
+    [vec![keys.clone(), keys, values, gates.clone(), gates, state], lists(1)].concat()
+}
+
+/// New tokens of sequences, with the heads of Mamba 2 2.7B, or with the channels of Mamba 2.8B.
+fn state_space(sequences: usize, tokens: usize, of_heads: bool) -> Vec<Type> {
+    let [heads, head_dim, state_dim] = if of_heads { [80, 64, 128] } else { [1, 5120, 16] };
+    let rows = |sizes: &[usize]| Type::new(DType::F32, [&[sequences * tokens], sizes].concat());
+    let (x, shared) = (rows(&[heads, head_dim]), rows(&[1, state_dim]));
+    let (steps, rates) = if of_heads {
+        (rows(&[heads]), Type::new(DType::F32, [heads]))
+    } else {
+        (x.clone(), Type::new(DType::F32, [heads, state_dim, head_dim]))
+    };
+    let states = Type::buffer(DType::F32, [2 * sequences, 1, heads, state_dim, head_dim]);
+    [vec![x, steps, rates, shared.clone(), shared, states], lists(sequences)].concat()
+}
+
+/// New tokens of sequences, with the channels of Mamba 2 2.7B.
+fn convolution(sequences: usize, tokens: usize) -> Vec<Type> {
+    let (x, filters) =
+        (Type::new(DType::F32, [sequences * tokens, 5376]), Type::new(DType::F32, [5376usize, 4]));
+    let states = Type::buffer(DType::F32, [2 * sequences, 1, 5376, 3]);
+    [vec![x, filters, states], lists(sequences)].concat()
+}
+
+/// Where the rows of sequences are, how much of each came before, and their slots.
+fn lists(sequences: usize) -> Vec<Type> {
+    let list = |shape: &[usize]| Type::new(DType::U32, shape.to_vec());
+    vec![list(&[sequences + 1]), list(&[sequences]), list(&[sequences, 3])]
 }
 
 fn program(text: &str) -> Op {
@@ -196,13 +231,17 @@ impl Problem {
 
     fn measure(mut self, name: &str) {
         // Small, so that states do not grow.
-        let reach = if matches!(self.op, Op::GatedDeltaRule(_)) { 0.1 } else { 4.0 };
+        let has_states = matches!(self.op, Op::GatedDeltaRule(_) | Op::SelectiveScan(_) | Op::CausalConv(_));
+        let reach = if has_states { 0.1 } else { 4.0 };
         self.operands.iter_mut().for_each(|array| array.fill(reach));
-        if let (Op::GatedDeltaRule(_), [q, .., offsets, cached, table]) = (&self.op, &mut self.operands[..]) {
-            let tokens = q.shape[0] as u32;
-            offsets.set(&[0, tokens]);
-            cached.set(&[1]);
-            table.set(&[0, 1, tokens]);
+        if let (true, [rows, .., offsets, cached, table]) = (has_states, &mut self.operands[..]) {
+            let sequences = cached.shape[0] as u32;
+            let tokens = rows.shape[0] as u32 / sequences;
+            offsets.set(&(0..=sequences).map(|index| index * tokens).collect::<Vec<u32>>());
+            cached.set(&vec![1; sequences as usize]);
+            table.set(
+                &(0..sequences).flat_map(|index| [index, sequences + index, tokens]).collect::<Vec<u32>>(),
+            );
         }
         self.run();
         let (mut best, mut runs, begun) = (Duration::MAX, 0, Instant::now());
@@ -235,6 +274,7 @@ impl Problem {
         match self.op {
             Op::MatMul(_) => 2 * shapes[0].elements() * shapes[1][1],
             Op::Attention(_) => 4 * shapes[0].elements() * shapes[1][1],
+            Op::SelectiveScan(_) if shapes[7][0] < shapes[0][0] => 5 * shapes[0].elements() * shapes[3][2],
             Op::GatedDeltaRule(_) if shapes[0][0] > 1 => 7 * shapes[2].elements() * shapes[0][2],
             Op::GptqMatMul(_) if shapes[0][0] > 1 => 2 * shapes[0].elements() * shapes[1][1],
             _ => 0,
