@@ -81,9 +81,6 @@ const LEAVES: &[&str] = &[
 const ENDINGS: &[(&str, &str)] =
     &[("_bias", "bias"), ("_blocks", "blocks"), ("_scales", "scales"), ("_scale_inv", "weight_scale_inv")];
 
-/// Parameters that GGUF files name without a leaf.
-const WITHOUT_LEAF: &[&str] = &[".ssm_a", ".ssm_d"];
-
 /// The tensors of a checkpoint under canonical names.
 #[derive(Debug)]
 pub(crate) struct CanonicalNames {
@@ -153,14 +150,14 @@ fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
     look(apart(own)).or_else(|| look(ending()?))
 }
 
-/// What files with a table call a weight.
+/// What files with a table call a weight. Rows whose sides are the same are of parameters without a leaf.
 pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
     let (path, leaf) = apart(canonical);
-    let theirs = table.iter().find_map(|(theirs, ours)| replace(ours, path, theirs));
-    match theirs {
+    let row = |(theirs, ours): &(&str, &str)| Some((replace(ours, path, theirs)?, theirs == ours));
+    match table.iter().find_map(row) {
         None => canonical.to_string(),
-        Some(path) if WITHOUT_LEAF.iter().any(|parameter| path.ends_with(parameter)) => path,
-        Some(path) => format!("{path}.{leaf}"),
+        Some((path, true)) => path,
+        Some((path, false)) => format!("{path}.{leaf}"),
     }
 }
 
