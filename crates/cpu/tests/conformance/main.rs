@@ -12,4 +12,5 @@ mod picks;
 mod problem;
 mod products;
 mod reductions;
+mod same_bits;
 mod states;

@@ -189,7 +189,8 @@ impl Isa for Portable {
         let mut codes = [0; 32];
         let mut sums = [0; 2];
         for (index, value) in values.iter().flatten().enumerate() {
-            let code = (value * inverse).round_ties_even() as i8;
+            let multiple = value * inverse;
+            let code = if multiple.is_nan() { i8::MIN } else { multiple.round_ties_even() as i8 };
             codes[index] = code as u8;
             sums[index / 16] += i32::from(code);
         }
