@@ -9,7 +9,7 @@ use super::floats::{self, is_float};
 use super::operands::{elements, elements_mut, view};
 use super::softmax::{RowKernel, largest, softmax_with, weights};
 use super::variant::{Variant, variants};
-use crate::vec::{LANES, Simd};
+use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
 
 variants! {
@@ -91,7 +91,7 @@ fn row_of_f64(x: &[f64], out: &mut [f64]) {
 fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
     for (x, out) in x.chunks_exact(dims).zip(out.chunks_exact_mut(dims)) {
         let largest = largest(s, x);
-        let logarithm = s.splat(weights(s, x, largest, out).ln());
+        let logarithm = s.splat(vec::ln(weights(s, x, largest, out)));
         let largest = s.splat(largest);
         for (x, out) in x.chunks(LANES).zip(out.chunks_mut(LANES)) {
             // SAFETY: the chunks are as long as they say.

@@ -2,6 +2,7 @@
 //!
 //! Bound by memory; plain loops, which the compiler turns into vectors.
 
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 use std::sync::Arc;
 
 use engine::{Kernel, KernelCall};
@@ -15,14 +16,47 @@ use crate::{Cpu, Pool};
 ///
 /// The angle is `position · inverse_frequency`, all in f64; `scale` multiplies both (the attention factor of YaRN, else 1).
 pub fn rope_table(positions: &[u32], inverse_frequencies: &[f32], scale: f32) -> Vec<f32> {
-    let mut table = Vec::with_capacity(positions.len() * 2 * inverse_frequencies.len());
-    for &position in positions {
-        let angle = |frequency: &f32| f64::from(position) * f64::from(*frequency);
-        let scale = f64::from(scale);
-        table.extend(inverse_frequencies.iter().map(|frequency| (angle(frequency).cos() * scale) as f32));
-        table.extend(inverse_frequencies.iter().map(|frequency| (angle(frequency).sin() * scale) as f32));
+    let (pairs, scale) = (inverse_frequencies.len(), f64::from(scale));
+    let mut table = vec![0.0; positions.len() * 2 * pairs];
+    for (row, &position) in table.chunks_exact_mut((2 * pairs).max(1)).zip(positions) {
+        let (cosines, sines) = row.split_at_mut(pairs);
+        for ((cosine, sine), &frequency) in cosines.iter_mut().zip(sines).zip(inverse_frequencies) {
+            let (sin, cos) = sin_cos(f64::from(position) * f64::from(frequency));
+            (*cosine, *sine) = ((cos * scale) as f32, (sin * scale) as f32);
+        }
     }
     table
+}
+
+/// Sine and cosine of an angle up to 2³², within two ulp, the same on every system: C libraries differ in the last bit.
+fn sin_cos(angle: f64) -> (f64, f64) {
+    // The rest of π/2, which is no f64.
+    const REST: f64 = 6.123_233_995_736_766e-17;
+    let quarters = (angle * FRAC_2_PI).round_ties_even();
+    // |r| <= π/4; the first step is exact.
+    let r = quarters.mul_add(-REST, quarters.mul_add(-FRAC_PI_2, angle));
+    let square = r * r;
+    // Taylor's series, until terms are below an ulp.
+    let series =
+        |factors: &[f64; 8]| factors.iter().rev().fold(0.0, |sum, factor| (1.0 - sum) * (square * factor));
+    let (sin, cos) = (r - r * series(&const { factors(2) }), 1.0 - series(&const { factors(1) }));
+    match quarters as i64 & 3 {
+        0 => (sin, cos),
+        1 => (cos, -sin),
+        2 => (-sin, -cos),
+        _ => (-cos, sin),
+    }
+}
+
+/// From each term of a series to the next: `1 / (n (n + 1))`.
+const fn factors(first: usize) -> [f64; 8] {
+    let (mut factors, mut i) = ([0.0; 8], 0);
+    while i < 8 {
+        let n = (first + 2 * i) as f64;
+        factors[i] = 1.0 / (n * (n + 1.0));
+        i += 1;
+    }
+    factors
 }
 
 /// The sizes of a call to [`rope`].
@@ -200,6 +234,21 @@ mod tests {
                             "{style:?} {shape:?}: {got} for {want}"
                         );
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sines_and_cosines_are_within_two_ulp() {
+        let frequencies = (0..64).map(|i| 10_000f32.powf(-i as f32 / 64.0)).chain([0.0, 1.5, 1e-30]);
+        for frequency in frequencies {
+            for position in (0..200u32).chain((0..200).map(|i| i * i * i * 500)).chain([u32::MAX]) {
+                let angle = f64::from(position) * f64::from(frequency);
+                let ((sin, cos), (want_sin, want_cos)) = (sin_cos(angle), angle.sin_cos());
+                for (got, want) in [(sin, want_sin), (cos, want_cos)] {
+                    let near = (got - want).abs() <= 2.0 * f64::EPSILON * want.abs() + 1e-22 * angle;
+                    assert!(near, "{angle}: {got} for {want}");
                 }
             }
         }

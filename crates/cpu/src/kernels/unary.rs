@@ -1,6 +1,6 @@
 //! Functions of one element: plain loops that the compiler vectorizes, and the transcendental ones in lanes.
 //!
-//! Bound by memory from a few hundred KiB on, but for `sin`, `cos`, `acos`, `atanh` and the logarithms, which call the C library.
+//! Bound by memory from a few hundred KiB on, but for `sin`, `cos`, `acos` and `atanh`, which call the C library.
 
 use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::sync::Arc;
@@ -146,8 +146,8 @@ fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
         Unary::Gelu => vector!(x => vec::gelu(s, x)),
         Unary::GeluTanh => vector!(x => vec::gelu_tanh(s, x)),
         Unary::GeluQuick => vector!(x => s.mul(x, vec::sigmoid(s, s.mul(x, s.splat(1.702))))),
-        Unary::Log => plain(x, y, f32::ln),
-        Unary::Log1p => plain(x, y, f32::ln_1p),
+        Unary::Log => plain(x, y, vec::ln),
+        Unary::Log1p => plain(x, y, vec::ln_1p),
         Unary::Neg => plain(x, y, |x| -x),
         Unary::Not => panic!("`not` of floats, which the type rule refuses"),
         Unary::Reciprocal => plain(x, y, |x| 1.0 / x),

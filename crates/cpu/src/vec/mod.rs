@@ -1,10 +1,11 @@
 //! Sixteen f32 lanes, whatever the instruction set, and the arithmetic that kernels write over them.
 //!
-//! Every implementation of [`Simd`] has the same sixteen lanes, so a kernel written once over the trait sums in one
-//! order everywhere: AVX2 and AVX-512 give the same bits. The portable lanes fuse `a * b + c` only where the
-//! target has the instruction, so there the last bit may differ.
+//! Every implementation of [`Simd`] has the same sixteen lanes and rounds every operation alike, so a kernel written
+//! once over the trait gives the same bits on every processor. Only which NaN comes out may differ: its sign and its
+//! lower bits are the processor's choice.
 
 mod gelu;
+mod logarithm;
 mod math;
 mod portable;
 mod scratch;
@@ -16,6 +17,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 pub use gelu::{gelu, gelu_tanh, normal_tail};
+pub use logarithm::{ln, ln_1p};
 pub use math::{exp, sigmoid, tanh};
 pub use portable::Portable;
 pub use scratch::with_scratch;
@@ -87,7 +89,7 @@ pub trait Simd: Copy {
     /// `a / b`.
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
 
-    /// `a * b + c`, rounded once where the instruction set can.
+    /// `a * b + c`, rounded once.
     fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
 
     /// The larger of `a` and `b`; `b` where either is NaN.
@@ -102,7 +104,7 @@ pub trait Simd: Copy {
     /// `|magnitude|` with the sign of `sign`.
     fn copy_sign(self, magnitude: Self::F32, sign: Self::F32) -> Self::F32;
 
-    /// The nearest integer, ties to even; `|a|` is below 2²².
+    /// The nearest integer, ties to even, a zero with the sign of `a`; `|a|` is below 2²².
     fn round(self, a: Self::F32) -> Self::F32;
 
     /// `a · 2ⁿ`, rounded once; `n` is an integer in -252..=252 and `a` is in 0.5..=2 (or NaN).
