@@ -14,7 +14,7 @@ pub struct Cpu {
 impl Cpu {
     /// The CPU with `threads` threads, the caller's among them; 0 means one per core that this process may use.
     pub fn new(threads: usize) -> Cpu {
-        Cpu::with_instruction_set(threads, InstructionSet::Avx512)
+        Cpu::with_instruction_set(threads, InstructionSet::LARGEST)
     }
 
     /// As [`Cpu::new`], with kernels for at most an instruction set: to compare them, or to compute the same on

@@ -2,14 +2,23 @@
 
 use std::fmt;
 
+#[cfg(target_arch = "aarch64")]
+use crate::vec::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::vec::{Avx2, Avx512};
 
-/// Instruction sets, from the one every machine has to the largest.
+/// Instruction sets, from the one every machine has to the largest of each architecture. Results are the same to the bit
+/// with each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstructionSet {
     /// What the compiler may assume of the target.
     Portable,
+    /// NEON, as in every 64-bit ARM processor.
+    Neon,
+    /// NEON with dot products of bytes, as in Cortex-A76, Neoverse N1 and Apple M1.
+    DotProduct,
+    /// NEON with dot products of unsigned with signed bytes, as in Cortex-A710, Neoverse V1 and Apple M2.
+    I8mm,
     /// AVX2 with fused multiply-add and half-precision conversions, as in Haswell and Zen 1.
     Avx2,
     /// AVX-512 with what this machine has of its extensions.
@@ -17,15 +26,29 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// All of them, smallest first.
+    /// Those of this architecture, smallest first.
+    #[cfg(target_arch = "x86_64")]
     pub const ALL: &[InstructionSet] =
         &[InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::Avx512];
+    /// Those of this architecture, smallest first.
+    #[cfg(target_arch = "aarch64")]
+    pub const ALL: &[InstructionSet] =
+        &[InstructionSet::Portable, InstructionSet::Neon, InstructionSet::DotProduct, InstructionSet::I8mm];
+    /// Those of this architecture, smallest first.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    pub const ALL: &[InstructionSet] = &[InstructionSet::Portable];
+
+    /// The largest of this architecture, which sets no limit.
+    pub const LARGEST: InstructionSet = InstructionSet::ALL[InstructionSet::ALL.len() - 1];
 
     /// Whether a kernel variant of this name stays within the set.
     pub(crate) fn allows(self, variant: &str) -> bool {
         match variant {
             "avx512" => self >= InstructionSet::Avx512,
             "avx2" => self >= InstructionSet::Avx2,
+            "i8mm" => self >= InstructionSet::I8mm,
+            "dotprod" => self >= InstructionSet::DotProduct,
+            "neon" => self >= InstructionSet::Neon,
             _ => true,
         }
     }
@@ -39,7 +62,15 @@ impl InstructionSet {
             InstructionSet::Avx512 | InstructionSet::Avx2 if Avx2::available() => "avx2+fma+f16c",
             _ => "portable",
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        return match self {
+            InstructionSet::Portable => "portable",
+            _ if !Neon::available() => "portable",
+            set if set >= InstructionSet::I8mm && mixed_dot_products() => "neon+dotprod+i8mm",
+            set if set >= InstructionSet::DotProduct && dot_products() => "neon+dotprod",
+            _ => "neon",
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         return "portable";
     }
 
@@ -51,12 +82,28 @@ impl InstructionSet {
 }
 
 /// What machines may have, each covering those before it.
+#[cfg(not(target_arch = "aarch64"))]
 const WORDS: &[&str] = &["portable", "avx2+fma+f16c", "avx512", "avx512+vnni"];
+/// What machines may have, each covering those before it.
+#[cfg(target_arch = "aarch64")]
+const WORDS: &[&str] = &["portable", "neon", "neon+dotprod", "neon+dotprod+i8mm"];
 
 /// Whether there are the dot products of bytes that quantized weights are multiplied with.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn dot_products() -> bool {
     is_x86_feature_detected!("avx512vnni")
+}
+
+/// Whether there are dot products of signed bytes, and of unsigned ones.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn dot_products() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+/// Whether there are dot products of unsigned with signed bytes, and the others too.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn mixed_dot_products() -> bool {
+    dot_products() && std::arch::is_aarch64_feature_detected!("i8mm")
 }
 
 #[cfg(test)]
@@ -70,9 +117,9 @@ mod tests {
                 assert!(large.covers(&small.available().to_string()), "{large:?} covers {small:?}");
             }
         }
-        assert!(!InstructionSet::Avx512.covers("sve2"));
-        assert!(!InstructionSet::Portable.covers("avx2+fma+f16c"));
-        let best = InstructionSet::Avx512.available().to_string();
+        assert!(!InstructionSet::LARGEST.covers("sve2"));
+        assert!(!InstructionSet::Portable.covers(WORDS[1]));
+        let best = InstructionSet::LARGEST.available().to_string();
         assert!(WORDS.contains(&&best[..]), "{best} is known");
     }
 }

@@ -30,9 +30,9 @@ pub fn read_bandwidth(pool: &Pool, bytes: usize, time: Duration) -> f64 {
 /// f32 operations a second of all threads together, a fused multiply-add being two, with the widest vectors that the
 /// machine has. `None` where it has none that are known here.
 pub fn f32_operations(pool: &Pool, time: Duration) -> Option<f64> {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     return registers::f32_operations(pool, time);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     {
         let _ = (pool, time);
         None
@@ -64,19 +64,23 @@ fn fastest(pool: &Pool, chunks: usize, time: Duration, body: &(dyn Fn(usize) + S
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod registers {
+    #[cfg(target_arch = "aarch64")]
+    use std::arch::aarch64::*;
+    #[cfg(target_arch = "x86_64")]
     use std::arch::x86_64::*;
     use std::hint::black_box;
     use std::time::Duration;
 
     use super::fastest;
     use crate::Pool;
+    #[cfg(target_arch = "x86_64")]
     use crate::vec::{Avx2, Avx512};
 
     const STEPS: usize = 200_000;
-    /// Independent sums, enough to hide the latency of each.
-    const SUMS: usize = 12;
+    /// Independent sums, enough to hide the latency of each: four cycles in each of up to four units on ARM.
+    const SUMS: usize = if cfg!(target_arch = "aarch64") { 16 } else { 12 };
 
     /// A loop of `SUMS` independent multiply-adds.
     macro_rules! multiply_add {
@@ -94,20 +98,36 @@ mod registers {
         };
     }
 
+    #[cfg(target_arch = "x86_64")]
     multiply_add!(avx512, "avx512f", _mm512_setzero_ps(), _mm512_fmadd_ps);
+    #[cfg(target_arch = "x86_64")]
     multiply_add!(avx2, "avx2,fma", _mm256_setzero_ps(), _mm256_fmadd_ps);
+    #[cfg(target_arch = "aarch64")]
+    multiply_add!(neon, "neon", vdupq_n_f32(0.0), add_product);
+
+    #[cfg(target_arch = "aarch64")]
+    #[target_feature(enable = "neon")]
+    #[inline]
+    fn add_product(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
+        vfmaq_f32(sum, a, b)
+    }
 
     pub(super) fn f32_operations(pool: &Pool, time: Duration) -> Option<f64> {
         let chunks = 4 * pool.threads();
         let rate = |lanes: usize, body: &(dyn Fn(usize) + Sync)| {
             (2 * lanes * SUMS * STEPS * chunks) as f64 / fastest(pool, chunks, time, body)
         };
+        #[cfg(target_arch = "x86_64")]
         if Avx512::available() {
             // SAFETY: the features have just been found.
             return Some(rate(16, &|_| unsafe { avx512() }));
         }
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Avx2::available().then(|| rate(8, &|_| unsafe { avx2() }))
+        return Avx2::available().then(|| rate(8, &|_| unsafe { avx2() }));
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the feature has been found.
+        return crate::vec::Neon::available().then(|| rate(4, &|_| unsafe { neon() }));
     }
 }
 

@@ -80,8 +80,8 @@ fn export(set: InstructionSet, test: &str) -> (PathBuf, Vec<Vec<f32>>) {
 
 #[test]
 fn every_layout_comes_back_to_the_bit() {
-    let (path, expected) = export(InstructionSet::Avx512, "layouts");
-    let model = session(InstructionSet::Avx512).load(&path, &()).unwrap();
+    let (path, expected) = export(InstructionSet::LARGEST, "layouts");
+    let model = session(InstructionSet::LARGEST).load(&path, &()).unwrap();
     let computed = run(&model);
     assert!(computed.iter().flatten().all(|value| value.is_finite() && *value != 0.0));
     assert_eq!(computed, expected);
@@ -128,7 +128,7 @@ fn other_packed_weights_come_back_to_the_bit() {
         _ => registry(name),
     };
     let path = std::env::temp_dir().join(format!("perihelion-{}-others.mef", std::process::id()));
-    let session = session(InstructionSet::Avx512);
+    let session = session(InstructionSet::LARGEST);
     let compiled = session.compile(&graph).unwrap();
     compiled
         .export_mef_with(&path, ExportOptions { weights: Some(&registry), ..ExportOptions::default() })
@@ -158,7 +158,7 @@ fn tied_embeddings_are_stored_once() {
                   return %y
                 }";
     let path = std::env::temp_dir().join(format!("perihelion-{}-tied.mef", std::process::id()));
-    let session = session(InstructionSet::Avx512);
+    let session = session(InstructionSet::LARGEST);
     let compiled = session.compile(&Graph::parse(text).unwrap()).unwrap();
     let options = ExportOptions { weights: Some(&registry), ..ExportOptions::default() };
     compiled.export_mef_with(&path, options).unwrap();

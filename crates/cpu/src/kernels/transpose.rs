@@ -173,7 +173,7 @@ impl Tiles {
 }
 
 /// Fills a tile with columns of elements of two bytes, eight by eight; false if they have another size.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn fill_with_halves<'s, T: Pod>(tile: &mut [[T; PITCH]; TILE], column: impl Fn(usize) -> &'s [T]) -> bool {
     if size_of::<T>() != size_of::<u16>() {
@@ -182,7 +182,7 @@ fn fill_with_halves<'s, T: Pod>(tile: &mut [[T; PITCH]; TILE], column: impl Fn(u
     for first in (0..TILE).step_by(8) {
         let columns: [&[[u16; 8]]; 8] = std::array::from_fn(|i| bytemuck::cast_slice(column(first + i)));
         for (i, rows) in tile.chunks_exact_mut(8).enumerate() {
-            // SAFETY: all machines of this architecture have SSE2.
+            // SAFETY: all machines of these architectures have SSE2 or NEON.
             let block = unsafe { transpose_halves(columns.map(|column| column[i])) };
             for (row, values) in rows.iter_mut().zip(block) {
                 row[first..first + 8].copy_from_slice(bytemuck::cast_slice(&values));
@@ -193,7 +193,7 @@ fn fill_with_halves<'s, T: Pod>(tile: &mut [[T; PITCH]; TILE], column: impl Fn(u
 }
 
 /// Other machines have no instructions for it here.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn fill_with_halves<'s, T: Pod>(_: &mut [[T; PITCH]; TILE], _: impl Fn(usize) -> &'s [T]) -> bool {
     false
 }
@@ -223,5 +223,41 @@ fn transpose_halves(rows: [[u16; 8]; 8]) -> [[u16; 8]; 8] {
     std::array::from_fn(|i| {
         let (a, b) = (upper[i / 2], lower[i / 2]);
         bytemuck::cast(if i % 2 == 0 { _mm_unpacklo_epi64(a, b) } else { _mm_unpackhi_epi64(a, b) })
+    })
+}
+
+/// Rows as columns: pairs, then fours, then eights side by side.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+#[inline]
+fn transpose_halves(rows: [[u16; 8]; 8]) -> [[u16; 8]; 8] {
+    use std::arch::aarch64::{
+        vld1q_u16, vreinterpretq_u16_u64, vreinterpretq_u32_u16, vreinterpretq_u64_u32, vst1q_u16,
+        vzip1q_u16, vzip1q_u32, vzip1q_u64, vzip2q_u16, vzip2q_u32, vzip2q_u64,
+    };
+    // SAFETY: a row has eight values.
+    let rows = rows.map(|row| unsafe { vld1q_u16(row.as_ptr()) });
+    let pairs = |a: usize| {
+        let (low, high) = (vzip1q_u16(rows[a], rows[a + 1]), vzip2q_u16(rows[a], rows[a + 1]));
+        (vreinterpretq_u32_u16(low), vreinterpretq_u32_u16(high))
+    };
+    let fours = |a: usize| {
+        let ((low, high), (next_low, next_high)) = (pairs(a), pairs(a + 2));
+        [
+            vzip1q_u32(low, next_low),
+            vzip2q_u32(low, next_low),
+            vzip1q_u32(high, next_high),
+            vzip2q_u32(high, next_high),
+        ]
+        .map(|four| vreinterpretq_u64_u32(four))
+    };
+    let (upper, lower) = (fours(0), fours(4));
+    std::array::from_fn(|i| {
+        let (a, b) = (upper[i / 2], lower[i / 2]);
+        let eight = if i % 2 == 0 { vzip1q_u64(a, b) } else { vzip2q_u64(a, b) };
+        let mut row = [0; 8];
+        // SAFETY: the row has eight values.
+        unsafe { vst1q_u16(row.as_mut_ptr(), vreinterpretq_u16_u64(eight)) };
+        row
     })
 }

@@ -3,7 +3,7 @@
 /// One way to run a kernel of the function type `F`.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant<F> {
-    /// The instruction set's name: `avx512`, `avx2`, `portable`.
+    /// The instruction set's name: `avx512`, `avx2`, `neon`, `portable`.
     pub name: &'static str,
     /// Whether this machine can run it.
     pub available: fn() -> bool,
@@ -45,6 +45,13 @@ macro_rules! variants {
                 $kernel(unsafe { $crate::vec::Avx2::new() }, $($argument),*)
             }
 
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon")]
+            unsafe fn neon($($argument: $type),*) {
+                // SAFETY: the caller asked `Variant::available`.
+                $kernel(unsafe { $crate::vec::Neon::new() }, $($argument),*)
+            }
+
             unsafe fn portable($($argument: $type),*) {
                 $kernel($crate::vec::Portable, $($argument),*)
             }
@@ -61,6 +68,12 @@ macro_rules! variants {
                     name: "avx2",
                     available: $crate::vec::Avx2::available,
                     run: avx2,
+                },
+                #[cfg(target_arch = "aarch64")]
+                $crate::kernels::variant::Variant {
+                    name: "neon",
+                    available: $crate::vec::Neon::available,
+                    run: neon,
                 },
                 $crate::kernels::variant::Variant { name: "portable", available: || true, run: portable },
             ]

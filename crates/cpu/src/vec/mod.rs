@@ -7,6 +7,8 @@
 mod gelu;
 mod logarithm;
 mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 mod scratch;
 mod stream;
@@ -19,6 +21,8 @@ use half::{bf16, f16};
 pub use gelu::{gelu, gelu_tanh, normal_tail};
 pub use logarithm::{ln, ln_1p};
 pub use math::{exp, sigmoid, tanh};
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
 pub use portable::Portable;
 pub use scratch::with_scratch;
 pub use stream::{Stream, prefetch, prefetch_line};

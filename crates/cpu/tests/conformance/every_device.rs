@@ -27,7 +27,7 @@ fn solve(session: &InferenceSession, problem: &Problem) -> Result<(), String> {
 #[test]
 fn every_problem_is_solved() {
     let problems = problems();
-    for set in [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::Avx512] {
+    for &set in InstructionSet::ALL {
         let session =
             InferenceSession::new([Arc::new(Cpu::with_instruction_set(2, set)) as Arc<dyn Device>]).unwrap();
         let failures: Vec<String> = problems

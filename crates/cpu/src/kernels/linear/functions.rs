@@ -9,6 +9,8 @@ use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 use super::epilogue::{self, Finish, Products};
+#[cfg(target_arch = "aarch64")]
+use super::neon::{Mixed, Neon, Signed, Widening};
 use super::panel::{Layout, with_layout};
 use super::portable::Portable;
 use super::prepare::{self, Rows, Tile};
@@ -21,6 +23,12 @@ pub static VARIANTS: &[Variant<Functions>] = &[
     Variant { name: "avx512", available: Avx512::available, run: Functions::of::<Avx512>() },
     #[cfg(target_arch = "x86_64")]
     Variant { name: "avx2", available: Avx2::available, run: Functions::of::<Avx2>() },
+    #[cfg(target_arch = "aarch64")]
+    Variant { name: "i8mm", available: Neon::<Mixed>::available, run: Functions::of::<Neon<Mixed>>() },
+    #[cfg(target_arch = "aarch64")]
+    Variant { name: "dotprod", available: Neon::<Signed>::available, run: Functions::of::<Neon<Signed>>() },
+    #[cfg(target_arch = "aarch64")]
+    Variant { name: "neon", available: Neon::<Widening>::available, run: Functions::of::<Neon<Widening>>() },
     Variant { name: "portable", available: Portable::available, run: Functions::of::<Portable>() },
 ];
 
@@ -162,4 +170,10 @@ macro_rules! compile {
 compile!(Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 #[cfg(target_arch = "x86_64")]
 compile!(Avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "aarch64")]
+compile!(Neon<Mixed>, "neon,i8mm");
+#[cfg(target_arch = "aarch64")]
+compile!(Neon<Signed>, "neon,dotprod");
+#[cfg(target_arch = "aarch64")]
+compile!(Neon<Widening>, "neon");
 compile!(Portable);

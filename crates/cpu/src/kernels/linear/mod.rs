@@ -20,6 +20,8 @@ mod experts;
 mod functions;
 mod kernel;
 mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 mod panel;
 mod portable;

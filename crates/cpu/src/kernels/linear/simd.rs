@@ -93,7 +93,8 @@ pub(super) trait Isa: Sized + 'static {
         }
     }
 
-    /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even.
+    /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even. The code of NaN
+    /// is -128, and so is that of an infinity, which is multiplied with 0.
     unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized;
 
     /// Zeros.
@@ -138,7 +139,7 @@ pub(super) trait Isa: Sized + 'static {
         unsafe { Self::lanes() }.mul(a, b)
     }
 
-    /// `a · b + c`, rounded once where the instruction set can.
+    /// `a · b + c`, rounded once.
     #[inline(always)]
     unsafe fn mul_add(a: Floats<Self>, b: Floats<Self>, c: Floats<Self>) -> Floats<Self> {
         // SAFETY: the caller vouches for the instruction set.
@@ -155,7 +156,7 @@ pub(super) fn scale_of(largest: f32) -> (f32, f32) {
 }
 
 /// Operations that are one expression each.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! operations {
     ($($(#[$attribute:meta])* fn $name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident: $type:ty),*)
        $(-> $result:ty)? = $body:expr;)*) => {
@@ -170,5 +171,5 @@ macro_rules! operations {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use operations;

@@ -33,7 +33,7 @@ pub(in crate::kernels) enum RightForm {
 pub type TileKernel = unsafe fn(&Product);
 
 variants! {
-    /// Tiles of 14 × 32 (AVX-512), 6 × 16 (AVX2) and 2 × 16.
+    /// Tiles of 14 × 32 (AVX-512), 6 × 16 (AVX2, NEON) and 2 × 16.
     pub static VARIANTS = multiply, (product: &Product)
 }
 
@@ -41,7 +41,7 @@ variants! {
 pub(crate) fn tile_size(variant: &str) -> (usize, usize) {
     match variant {
         "avx512" => (14, 32),
-        "avx2" => (6, 16),
+        "avx2" | "neon" => (6, 16),
         _ => (2, 16),
     }
 }
