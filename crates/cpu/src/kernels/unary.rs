@@ -22,7 +22,7 @@ variants! {
 }
 
 /// A variant of a function of f32.
-type MapF32 = unsafe fn(Unary, &[f32], &mut [f32]);
+pub type MapF32 = unsafe fn(Unary, &[f32], &mut [f32]);
 /// A function from elements to elements of the same type.
 type Map<T> = dyn Fn(&[T], &mut [T]) + Send + Sync;
 
@@ -208,7 +208,8 @@ fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
     for &coefficient in p.iter().rev() {
         sum = s.fma(sum, square, s.splat(coefficient));
     }
-    let tail = vec::normal_tail(s, s.mul(x, s.splat(SQRT_2)));
-    let large = s.copy_sign(s.fma(tail, s.splat(-2.0), s.splat(1.0)), x);
+    let size = s.min(s.splat(14.0), s.mul(s.abs(x), s.splat(SQRT_2)));
+    let tail = vec::normal_tail(s, size);
+    let large = s.copy_sign(s.fma(tail, s.splat(-2.0 / vec::TAIL_SCALE), s.splat(1.0)), x);
     s.select(s.less(square, s.splat(1.0)), s.mul(x, sum), large)
 }

@@ -60,7 +60,7 @@ pub fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
 
 /// `c₀ + c₁x + c₂x² + …`, by Horner's rule.
 #[inline(always)]
-fn polynomial<S: Simd, const N: usize>(s: S, x: S::F32, coefficients: [f32; N]) -> S::F32 {
+pub(super) fn polynomial<S: Simd, const N: usize>(s: S, x: S::F32, coefficients: [f32; N]) -> S::F32 {
     let mut sum = s.splat(coefficients[N - 1]);
     for i in (0..N - 1).rev() {
         sum = s.fma(sum, x, s.splat(coefficients[i]));
@@ -70,95 +70,23 @@ fn polynomial<S: Simd, const N: usize>(s: S, x: S::F32, coefficients: [f32; N]) 
 
 #[cfg(test)]
 mod tests {
-    use crate::kernels::variant::{Variant, variants};
-    use crate::vec::{LANES, Simd};
+    use crate::vec::LANES;
+    use crate::vec::accuracy::{check, in_lanes, samples};
 
-    type Map = unsafe fn(&mut [f32; LANES]);
-
-    variants!(static EXP = super::tests::exp, (x: &mut [f32; LANES]));
-    variants!(static TANH = super::tests::tanh, (x: &mut [f32; LANES]));
-    variants!(static SIGMOID = super::tests::sigmoid, (x: &mut [f32; LANES]));
-
-    #[inline(always)]
-    fn exp<S: Simd>(s: S, x: &mut [f32; LANES]) {
-        // SAFETY: the array has sixteen values.
-        unsafe { s.store(x.as_mut_ptr(), super::exp(s, s.load(x.as_ptr()))) }
-    }
-
-    #[inline(always)]
-    fn tanh<S: Simd>(s: S, x: &mut [f32; LANES]) {
-        // SAFETY: the array has sixteen values.
-        unsafe { s.store(x.as_mut_ptr(), super::tanh(s, s.load(x.as_ptr()))) }
-    }
-
-    #[inline(always)]
-    fn sigmoid<S: Simd>(s: S, x: &mut [f32; LANES]) {
-        // SAFETY: the array has sixteen values.
-        unsafe { s.store(x.as_mut_ptr(), super::sigmoid(s, s.load(x.as_ptr()))) }
-    }
-
-    /// Floats of every size and both signs: each exponent, with mantissas from a Weyl sequence, and the special values.
-    fn arguments() -> Vec<f32> {
-        let mut all =
-            vec![0.0, -0.0, 1e-45, -1e-45, 88.7, 88.72, 88.73, 89.0, -87.3, -87.4, -103.9, -104.0, -104.1];
-        all.extend([f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 0.625, -0.625, 0.624_999_94]);
-        let mut weyl = 1u32;
-        for exponent in 0..255u32 {
-            for _ in 0..if (110..136).contains(&exponent) { 4000 } else { 20 } {
-                weyl = weyl.wrapping_add(0x9e37_79b9);
-                all.push(f32::from_bits((exponent << 23) | (weyl & 0x807f_ffff)));
-            }
-        }
-        all.resize(all.len().next_multiple_of(LANES), 1.0);
-        all
-    }
-
-    /// Distance in units of the last place of the f32 next to `want`.
-    fn ulps(got: f32, want: f64) -> f64 {
-        let near = want as f32;
-        if near.is_infinite() || got.is_infinite() {
-            return if got == near { 0.0 } else { f64::INFINITY };
-        }
-        let exponent = (near.abs().max(f32::MIN_POSITIVE).to_bits() >> 23) as i32 - 127;
-        (f64::from(got) - want).abs() / 2f64.powi(exponent - 23)
-    }
-
-    fn check(list: &[Variant<Map>], exact: fn(f64) -> f64, limit: f64) {
-        let mut first: Option<Vec<u32>> = None;
-        for variant in list.iter().filter(|variant| (variant.available)()) {
-            let mut worst = (0.0, 0.0);
-            let mut bits = Vec::new();
-            for group in arguments().chunks_exact(LANES) {
-                let mut lanes: [f32; LANES] = group.try_into().unwrap();
-                // SAFETY: the variant is available.
-                unsafe { (variant.run)(&mut lanes) };
-                for (x, y) in group.iter().zip(lanes) {
-                    let off = ulps(y, exact(f64::from(*x)));
-                    worst = if off > worst.0 { (off, *x) } else { worst };
-                    bits.push(y.to_bits());
-                }
-            }
-            assert!(worst.0 <= limit, "{}: {} ulp at {}", variant.name, worst.0, worst.1);
-            assert!(first.get_or_insert_with(|| bits.clone()) == &bits, "{}: other bits", variant.name);
-            let mut lanes = [f32::NAN; LANES];
-            // SAFETY: the variant is available.
-            unsafe { (variant.run)(&mut lanes) };
-            assert!(lanes.iter().all(|y| y.is_nan()), "{}: {lanes:?} of NaN", variant.name);
-        }
-    }
+    in_lanes! { EXP = exp, TANH = tanh, SIGMOID = sigmoid }
 
     #[test]
     fn exp_is_within_an_ulp() {
-        check(EXP, f64::exp, 1.0);
+        check(EXP, samples(), f64::exp, 1.0);
     }
 
     #[test]
     fn tanh_is_within_two_ulp() {
-        check(TANH, f64::tanh, 2.0);
+        check(TANH, samples(), f64::tanh, 2.0);
     }
 
     #[test]
     fn sigmoid_is_within_three_ulp() {
-        check(SIGMOID, |x| 1.0 / (1.0 + (-x).exp()), 3.0);
+        check(SIGMOID, samples(), |x| 1.0 / (1.0 + (-x).exp()), 3.0);
     }
 }

@@ -4,6 +4,8 @@
 //! once over the trait gives the same bits on every processor. Only which NaN comes out may differ: its sign and its
 //! lower bits are the processor's choice.
 
+#[cfg(test)]
+mod accuracy;
 mod gelu;
 mod logarithm;
 mod math;
@@ -18,7 +20,7 @@ mod x86;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-pub use gelu::{gelu, gelu_tanh, normal_tail};
+pub use gelu::{TAIL_SCALE, gelu, gelu_tanh, normal_tail};
 pub use logarithm::{ln, ln_1p};
 pub use math::{exp, sigmoid, tanh};
 #[cfg(target_arch = "aarch64")]
@@ -113,6 +115,12 @@ pub trait Simd: Copy {
 
     /// `a · 2ⁿ`, rounded once; `n` is an integer in -252..=252 and `a` is in 0.5..=2 (or NaN).
     fn scale_by_power(self, a: Self::F32, n: Self::F32) -> Self::F32;
+
+    /// `a · 2ⁿ`, which is exact: `n` is an integer, and the exponents of `a` and of the result are those of normal numbers.
+    #[inline(always)]
+    fn scale_exactly(self, a: Self::F32, n: Self::F32) -> Self::F32 {
+        self.scale_by_power(a, n)
+    }
 
     /// `a < b`, false where either is NaN.
     fn less(self, a: Self::F32, b: Self::F32) -> Self::Mask;

@@ -153,6 +153,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn scale_exactly(self, a: Lanes, n: Lanes) -> Lanes {
+        each!(I => f32::from_bits(a.0[I].to_bits().wrapping_add((n.0[I] as i32 as u32) << 23)))
+    }
+
+    #[inline(always)]
     fn less(self, a: Lanes, b: Lanes) -> [bool; LANES] {
         lanes!(I => a.0[I] < b.0[I])
     }

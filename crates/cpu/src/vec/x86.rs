@@ -343,6 +343,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn scale_exactly(self, a: Pair, n: Pair) -> Pair {
+        intrinsic!((scale_exactly(a.0, n.0), scale_exactly(a.1, n.1)))
+    }
+
+    #[inline(always)]
     fn less(self, a: Pair, b: Pair) -> Pair {
         intrinsic!((_mm256_cmp_ps::<_CMP_LT_OQ>(a.0, b.0), _mm256_cmp_ps::<_CMP_LT_OQ>(a.1, b.1)))
     }
@@ -369,6 +374,14 @@ fn scale_by_power(a: __m256, n: __m256) -> __m256 {
     let first = _mm256_srai_epi32::<1>(n);
     let second = _mm256_sub_epi32(n, first);
     _mm256_mul_ps(_mm256_mul_ps(a, power(first)), power(second))
+}
+
+/// Adds to the exponent.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn scale_exactly(a: __m256, n: __m256) -> __m256 {
+    let n = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+    _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), n))
 }
 
 /// `2ⁿ` for normal results.
