@@ -6,7 +6,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use graph::ops::{
-    Attribute, Attributes, Call, Conv, FilterLayout, Fold, ImageLayout, Print, Rebind, Windows,
+    Attribute, Attributes, Call, Conv, FilterLayout, Fold, ImageLayout, Print, Rebind, Unary, Windows,
 };
 use graph::{Graph, Module, Op, Type, dims};
 use perihelion_conformance::problems;
@@ -91,7 +91,7 @@ fn rows() -> Vec<(Vec<&'static str>, String, String)> {
     add(Fold { size: dims![5, 5].to_vec(), window: vec![2, 2], windows }.into(), &["f32[1, 4, 9]"]);
     let windows = Windows::new(3).with_strides([2, 1, 1]).with_dilations([1, 2, 1]).with_padding(&[1, 0, 0]);
     let (layout, filter_layout) = (ImageLayout::ChannelsFirst, FilterLayout::Fcrs);
-    let conv = Conv { windows, groups: 2, layout, filter_layout };
+    let conv = Conv { windows, groups: 2, layout, filter_layout, activation: Some(Unary::Relu) };
     add(conv.into(), &["f32[1, 4, 4, 4, 4]", "f32[2, 2, 2, 2, 2]"]);
     let mut rows: Vec<(Discriminant<Op>, Vec<&'static str>, String, String)> = Vec::new();
     for name in Op::names().filter(|name| !IN_WORDS.contains(name)) {

@@ -57,7 +57,7 @@ fn problems() -> Vec<Problem> {
     for (name, x, filter, groups, stride, padding) in CONVOLUTIONS {
         let windows = Windows::new(2).with_strides([stride; 2]).with_padding(&[padding; 2]);
         let (layout, filter_layout) = (ImageLayout::ChannelsFirst, FilterLayout::Fcrs);
-        let first = Conv { windows: windows.clone(), groups, layout, filter_layout };
+        let first = Conv { windows: windows.clone(), groups, layout, filter_layout, ..Conv::new(2) };
         problems.push(conv(format!("conv {name} nchw"), first, x, filter));
         let last = Conv { windows, groups, ..Conv::new(2) };
         let ([n, c, h, w], [f, k, r, s]) = (x, filter);

@@ -80,18 +80,18 @@ impl List {
             ([0, 3, 5, 5], [6, 3, 3, 3], 1, &same),
         ] {
             for (layout, filter_layout) in LAYOUTS {
-                let op = Conv { windows: windows.clone(), groups, layout, filter_layout };
+                let op = Conv { windows: windows.clone(), groups, layout, filter_layout, ..Conv::new(2) };
                 self.conv(op, DType::F32, &x, &filter);
             }
         }
         let (layout, filter_layout) = LAYOUTS[0];
         for dtype in [DType::F16, DType::BF16, DType::F64] {
-            let op = Conv { windows: same.clone(), groups: 1, layout, filter_layout };
+            let op = Conv { windows: same.clone(), layout, filter_layout, ..Conv::new(2) };
             self.conv(op, dtype, &[1, 3, 5, 5], &[17, 3, 3, 3]);
         }
         let deep = Windows { strides: vec![1, 2, 1], dilations: vec![2, 1, 1], padding: vec![[1, 0]; 3] };
         for (layout, filter_layout) in LAYOUTS {
-            let op = Conv { windows: deep.clone(), groups: 1, layout, filter_layout };
+            let op = Conv { windows: deep.clone(), layout, filter_layout, ..Conv::new(3) };
             self.conv(op, DType::F32, &[1, 3, 5, 6, 7], &[4, 3, 2, 3, 2]);
         }
     }
@@ -101,7 +101,11 @@ impl List {
         let mut inputs = vec![self.images(op.layout, dtype, x), self.filter(op.filter_layout, dtype, filter)];
         self.add(op.clone(), inputs.clone(), sums_of(dtype, terms));
         inputs.push(self.random.tensor(dtype, [filter[0]], 1.0));
-        self.add(op, inputs, sums_of(dtype, terms));
+        self.add(op.clone(), inputs.clone(), sums_of(dtype, terms));
+        for function in [Unary::Relu, Unary::Silu] {
+            let op = Conv { activation: Some(function), ..op.clone() };
+            self.add(op, inputs.clone(), sums_of(dtype, terms));
+        }
     }
 
     fn transposed_convolutions(&mut self) {

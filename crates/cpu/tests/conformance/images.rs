@@ -40,7 +40,7 @@ fn check_conv(dtype: DType, x: &[usize], weights: &[usize], groups: usize, windo
     };
     for layout in [ImageLayout::ChannelsLast, ImageLayout::ChannelsFirst] {
         for filter_layout in [FilterLayout::Rscf, FilterLayout::Fcrs] {
-            let op = Conv { windows: windows.clone(), groups, layout, filter_layout };
+            let op = Conv { windows: windows.clone(), groups, layout, filter_layout, activation: None };
             let mut inputs = vec![images(layout, dtype, x, 1), filter(filter_layout, dtype, weights, 2)];
             check(op.clone(), &inputs, tolerance);
             inputs.push(tame(dtype, &[weights[0]], 3));

@@ -33,7 +33,8 @@ fn conv(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let dtype = g.b.ty(x).dtype;
     let filters = groups * g.choose(3, &[1, 17]);
     let filter = g.weight(dtype, [3, 2, channels / groups, filters])?;
-    let op = Conv { windows: windows(g), groups, ..Conv::new(2) };
+    let activation = g.choose(1, &[None, None, Some(Unary::Relu), Some(Unary::Tanh)]);
+    let op = Conv { windows: windows(g), groups, activation, ..Conv::new(2) };
     if g.number(2, 2) == 0 {
         return g.b.ops(op, &[x, filter]);
     }

@@ -1,7 +1,9 @@
-//! `gelu(linear(x, W))` → `linear[gelu](x, W)`, if the product has no other reader; also for other activations.
+//! `gelu(linear(x, W))` → `linear[gelu](x, W)`, if the product has no other reader; also for other activations, and for
+//! convolutions.
 
-use graph::ops::{Linear, Unary};
+use graph::ops::{Conv, Linear, Unary};
 use graph::{Graph, NodeId, Op, Value};
+use tensor::DType;
 
 use super::replace_each;
 
@@ -9,18 +11,30 @@ pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
+fn matches(graph: &Graph, id: NodeId) -> Option<(Op, Vec<Value>)> {
     let node = graph.node(id);
-    let (&Op::Unary(activation), &[y]) = (&node.op, &node.inputs[..]) else { return None };
-    let (&Op::Linear(linear), inputs) = graph.defined_by(y)? else { return None };
-    let plain = linear.weights == 1 && linear.activation.is_none() && !linear.residual;
-    if !plain || !is_activation(activation) || graph.users(y) != 1 {
+    let (&Op::Unary(function), &[y]) = (&node.op, &node.inputs[..]) else { return None };
+    let (op, inputs) = graph.defined_by(y)?;
+    if !is_activation(function) || graph.users(y) != 1 {
         return None;
     }
-    Some((Linear { activation: Some(activation), ..linear }, inputs.to_vec()))
+    let activation = Some(function);
+    let fused = match op {
+        Op::Linear(linear) if linear.weights == 1 && linear.activation.is_none() && !linear.residual => {
+            Op::from(Linear { activation, ..*linear })
+        }
+        // Halves are rounded before other activations.
+        Op::Conv(conv)
+            if conv.activation.is_none() && (graph.ty(y).dtype == DType::F32 || function == Unary::Relu) =>
+        {
+            Op::from(Conv { activation, ..conv.clone() })
+        }
+        _ => return None,
+    };
+    Some((fused, inputs.to_vec()))
 }
 
-/// Whether networks have it after linear layers, so that devices know it there.
+/// Whether networks have it after products, so that devices know it there.
 fn is_activation(function: Unary) -> bool {
     use Unary::{Gelu, GeluQuick, GeluTanh, Relu, Sigmoid, Silu, Tanh};
     matches!(function, Gelu | GeluQuick | GeluTanh | Relu | Sigmoid | Silu | Tanh)
@@ -72,6 +86,43 @@ mod tests {
              %a = linear(%x, %v, %w) {weights = 2, gate = silu} %y = gelu(%a) return %y",
         ] {
             check_unchanged(run, &graph(body));
+        }
+    }
+
+    fn images(dtype: &str, body: &str) -> String {
+        format!(
+            "graph g(%x: {dtype}[n, 8, 8, 3], %b: {dtype}[5]) {{
+               %w = weight \"w\" : {dtype}[3, 3, 3, 5]
+               {body}
+             }}"
+        )
+    }
+
+    #[test]
+    fn activations_follow_convolutions() {
+        for (dtype, name) in [("f32", "relu"), ("f32", "silu"), ("f32", "gelu"), ("bf16", "relu")] {
+            check(
+                run,
+                &images(
+                    dtype,
+                    &format!("%a = conv2d(%x, %w, %b) {{strides = [2, 2]}} %y = {name}(%a) return %y"),
+                ),
+                &images(
+                    dtype,
+                    &format!("%y = conv2d(%x, %w, %b) {{strides = [2, 2], activation = {name}}} return %y"),
+                ),
+            );
+        }
+    }
+
+    #[test]
+    fn activations_of_convolutions_read_elsewhere_or_rounded_stay() {
+        for (dtype, body) in [
+            ("f32", "%a = conv2d(%x, %w) %y = relu(%a) return %y, %a"),
+            ("f32", "%a = conv2d(%x, %w) {activation = silu} %y = relu(%a) return %y"),
+            ("bf16", "%a = conv2d(%x, %w) %y = silu(%a) return %y"),
+        ] {
+            check_unchanged(run, &images(dtype, body));
         }
     }
 }

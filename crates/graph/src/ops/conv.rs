@@ -1,7 +1,8 @@
-//! `y[n, f, o] = Σ_{c, k} x[n, c, o·stride + k·dilation - padding] · w[f, c, k] + b_f`: convolutions.
+//! `y[n, f, o] = activation(Σ_{c, k} x[n, c, o·stride + k·dilation - padding] · w[f, c, k] + b_f)`: convolutions.
 
 use super::field::words;
 use super::prelude::*;
+use super::unary::Unary;
 use super::window::{ImageLayout, Images, Windows, expect_static, taps};
 
 /// The order of a filter's axes: F counts the results' channels, C the operand's (of one group), the others are
@@ -32,6 +33,8 @@ pub struct Conv {
     pub layout: ImageLayout,
     /// Of `filter`.
     pub filter_layout: FilterLayout,
+    /// What is applied to every result.
+    pub activation: Option<Unary>,
 }
 
 impl FilterLayout {
@@ -86,18 +89,21 @@ impl Conv {
             groups: 1,
             layout: ImageLayout::default(),
             filter_layout: FilterLayout::default(),
+            activation: None,
         }
     }
 }
 
 impl Define for Conv {
     declare!(NAMES[|op| usize::from(op.windows.strides.len() == 3)] {
-        windows, groups = 1, layout = ImageLayout::default(), filter_layout as "filter" = FilterLayout::default()
+        windows, groups = 1, layout = ImageLayout::default(), filter_layout as "filter" = FilterLayout::default(),
+        activation
     });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let axes = if self.name() == "conv3d" { 3 } else { 2 };
         self.windows.expect_axes(axes)?;
+        refuse_if!(self.activation == Some(Unary::Not), "activation is not, which is no function of floats");
         let [x, filter, ..] = *filter_operands(inputs, axes)? else { unreachable!("at least 2 operands") };
         let sizes = expect_static("filter", filter)?;
         let channels = sizes[self.filter_layout.channel_axis(sizes.len())];
@@ -136,7 +142,7 @@ impl Define for Conv {
                         sum += x * filter[layout.position(sizes, f, c, &tap)];
                     }
                 }
-                y[to.position(n, f, &at)] = sum;
+                y[to.position(n, f, &at)] = self.activation.map_or(sum, |function| function.evaluate(sum));
             }
         }
         Ok(vec![from_f64(inputs[0].dtype(), outputs[0], &y)])
@@ -203,7 +209,7 @@ mod tests {
 
     fn nchw(windows: Windows, groups: usize) -> Conv {
         let (layout, filter_layout) = (ImageLayout::ChannelsFirst, FilterLayout::Fcrs);
-        Conv { windows, groups, layout, filter_layout }
+        Conv { windows, groups, layout, filter_layout, activation: None }
     }
 
     #[test]
@@ -247,8 +253,15 @@ mod tests {
             ],
         );
         check_types(
-            Conv { windows: Windows::new(2).with_strides([1]), ..same },
+            Conv { windows: Windows::new(2).with_strides([1]), ..same.clone() },
             &[(&["f32[1, 5, 5, 3]", "f32[3, 3, 3, 16]"], "conv2d: strides is [1], expected 2 numbers")],
+        );
+        check_types(
+            Conv { activation: Some(Unary::Not), ..same },
+            &[(
+                &["f32[1, 5, 5, 3]", "f32[3, 3, 3, 16]"],
+                "conv2d: activation is not, which is no function of floats",
+            )],
         );
         check_types(Conv::new(3), &[(&["f32[n, 4, h, w, 1]", "f32[2, 1, 1, 1, 5]"], "f32[n, 3, h, w, 5]")]);
     }
@@ -262,6 +275,8 @@ mod tests {
             Conv { windows: Windows::new(2).with_padding(&[1, 1]).with_strides([3, 2]), ..Conv::new(2) };
         let bias = Tensor::from_slice([1], &[0.5f32]);
         assert_eq!(numbers(padded, &[&x, &filter, &bias]), [1000.5, 3200.5, 70.5, 98.5]);
+        let negated = Conv { activation: Some(Unary::Neg), ..Conv::new(2) };
+        assert_eq!(numbers(negated, &[&x, &filter]), [-5421.0, -6532.0, -8754.0, -9865.0]);
         // Depthwise: each channel has a filter of its own.
         let x = Tensor::from_slice([1, 2, 1, 2], &[1.0f32, 2.0, 3.0, 4.0]);
         let filter = Tensor::from_slice([2, 1, 1, 2], &[1.0f32, 1.0, 10.0, -1.0]);

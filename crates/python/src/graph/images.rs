@@ -40,7 +40,7 @@ pub(super) fn conv(
     (window, groups, layout, filter): (WindowsArgument, Count, String, String),
 ) -> PyResult<Conv> {
     let (layout, filter_layout) = (image_layout(&layout)?, filter_layout(&filter)?);
-    Ok(Conv { windows: windows(window), groups: groups.0, layout, filter_layout })
+    Ok(Conv { windows: windows(window), groups: groups.0, layout, filter_layout, activation: None })
 }
 
 /// How a convolution slides, what is added to its result, and the layouts of images and filter.

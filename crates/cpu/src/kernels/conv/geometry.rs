@@ -87,6 +87,11 @@ impl Geometry {
         self.to.iter().product()
     }
 
+    /// Elements along an axis, padding included, that so many neighbouring positions see.
+    pub(super) fn spanned(&self, axis: usize, positions: usize) -> usize {
+        (positions - 1) * self.strides[axis] + (self.window[axis] - 1) * self.dilations[axis] + 1
+    }
+
     /// Elements of all images.
     pub fn operand_len(&self) -> usize {
         self.batch * self.groups * self.channels * self.from.iter().product::<usize>()

@@ -27,12 +27,13 @@ pub use self::depthwise::{DEPTHWISE_VARIANTS, DepthwiseKernel, depthwise};
 use self::filter::BLOCK_K;
 pub use self::filter::{FilterForm, PackedFilter, Side};
 pub use self::geometry::Geometry;
-pub use self::operands::{Conv, Depthwise};
+pub use self::operands::{Activation, Conv, Depthwise};
 use self::pixels::Pixels;
 use super::disjoint::Disjoint;
 use super::floats::{self, is_float};
 use super::matmul::{self, Product, RightForm, TileKernel, tile_size};
 use super::operands::view;
+use super::unary;
 use super::variant::Variant;
 use crate::vec::with_scratch;
 use crate::{Cpu, Pool};
@@ -43,7 +44,7 @@ use crate::{Cpu, Pool};
 /// If lengths disagree, or this machine cannot run the variant.
 pub fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, out: &mut [f32]) {
     assert!((variant.available)(), "conv: this machine cannot run {}", variant.name);
-    let Conv { geometry, x, filter, bias } = conv;
+    let Conv { geometry, x, filter, bias, .. } = conv;
     assert_eq!(x.len(), geometry.operand_len(), "conv: length of x for {geometry:?}");
     assert_eq!(out.len(), geometry.result_len(), "conv: length of out for {geometry:?}");
     assert!(bias.is_none_or(|bias| bias.len() == geometry.groups * geometry.results), "conv: length of bias");
@@ -126,6 +127,9 @@ impl Job<'_> {
             None if geometry.terms() == 0 => self.fill(part, &vec![0.0; geometry.results]),
             None => {}
         }
+        if geometry.terms() == 0 {
+            self.activate(part, 0..self.sides(part).0);
+        }
         for start in (0..geometry.terms()).step_by(BLOCK_K) {
             let terms = start..geometry.terms().min(start + BLOCK_K);
             pixels.pack(terms.clone(), panels);
@@ -170,6 +174,20 @@ impl Job<'_> {
                 let form = RightForm::Packed;
                 (self.kernel)(&Product::new(left, right, form, k, count, columns, out, stride, resume));
             }
+            if terms.end == self.conv.geometry.terms() {
+                self.activate(part, first..first + count);
+            }
+        }
+    }
+
+    /// Applies the activation to some rows of a part, whose sums are complete.
+    fn activate(&self, part: &Part, rows: Range<usize>) {
+        let Some(activation) = self.conv.activation else { return };
+        let (_, columns) = self.sides(part);
+        for row in rows {
+            let start = self.start(part, row);
+            // SAFETY: the part is this chunk's alone.
+            activation.apply(unsafe { self.out.part(start..start + columns) });
         }
     }
 
@@ -202,9 +220,10 @@ impl Job<'_> {
 /// A convolution of f32, or of halves by way of f32.
 pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Conv, dtype: DType) -> Option<Arc<dyn Kernel>> {
     let (variant, depthwise) = (cpu.pick(matmul::VARIANTS), cpu.pick(DEPTHWISE_VARIANTS));
+    let activation = op.activation.map(|function| Activation { function, variant: cpu.pick(unary::F32) });
     let (op, form, pool) = (op.clone(), form(cpu, op), Arc::clone(&cpu.pool));
     if is_float(dtype) {
-        Some(Arc::new(ConvKernel { op, form, dtype, variant, depthwise, pool }))
+        Some(Arc::new(ConvKernel { op, form, activation, dtype, variant, depthwise, pool }))
     } else {
         None
     }
@@ -254,6 +273,7 @@ fn form(cpu: &Cpu, op: &ops::Conv) -> FilterForm {
 struct ConvKernel {
     op: ops::Conv,
     form: FilterForm,
+    activation: Option<Activation>,
     dtype: DType,
     variant: &'static Variant<matmul::TileKernel>,
     depthwise: &'static Variant<DepthwiseKernel>,
@@ -280,8 +300,8 @@ impl Kernel for ConvKernel {
                 let geometry = Geometry::new(&self.op, &shape, window, &result.shape);
                 if geometry.is_depthwise() {
                     let filter = self.taps(&geometry, *filter)?;
-                    let (geometry, bias) = (&geometry, bias.as_deref());
-                    let operands = Depthwise { geometry, x: &x, filter: &filter, bias };
+                    let (geometry, bias, activation) = (&geometry, bias.as_deref(), self.activation);
+                    let operands = Depthwise { geometry, x: &x, filter: &filter, bias, activation };
                     floats::write(result, |out| depthwise(self.depthwise, &self.pool, &operands, out))?;
                     return Ok(());
                 }
@@ -290,7 +310,8 @@ impl Kernel for ConvKernel {
             Operand::InResult | Operand::Buffer(_) => panic!("a filter is a value to read"),
         };
         let geometry = &Geometry::new(&self.op, &shape, filter.window(), &result.shape);
-        let operands = Conv { geometry, x: &x, filter: &filter, bias: bias.as_deref() };
+        let (bias, activation) = (bias.as_deref(), self.activation);
+        let operands = Conv { geometry, x: &x, filter: &filter, bias, activation };
         floats::write(result, |out| conv(self.variant, &self.pool, &operands, out))?;
         Ok(())
     }

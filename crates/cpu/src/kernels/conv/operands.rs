@@ -1,7 +1,11 @@
 //! The operands of convolutions.
 
+use graph::ops::Unary;
+
 use super::filter::PackedFilter;
 use super::geometry::Geometry;
+use crate::kernels::unary::MapF32;
+use crate::kernels::variant::Variant;
 
 /// The operands of a convolution.
 pub struct Conv<'a> {
@@ -13,6 +17,8 @@ pub struct Conv<'a> {
     pub filter: &'a PackedFilter,
     /// One number for each channel of the result.
     pub bias: Option<&'a [f32]>,
+    /// What is applied to every result.
+    pub activation: Option<Activation>,
 }
 
 /// The operands of a convolution of single channels.
@@ -25,4 +31,48 @@ pub struct Depthwise<'a> {
     pub filter: &'a [f32],
     /// One number for each channel.
     pub bias: Option<&'a [f32]>,
+    /// What is applied to every result.
+    pub activation: Option<Activation>,
+}
+
+impl Depthwise<'_> {
+    /// What results are at least, which costs next to nothing where they are computed: 0 for the activation `relu`.
+    pub(super) fn least(&self) -> f32 {
+        if self.activation.is_some_and(|activation| activation.function == Unary::Relu) {
+            0.0
+        } else {
+            f32::NEG_INFINITY
+        }
+    }
+
+    /// Applies an activation that [`Depthwise::least`] is not already.
+    pub(super) fn activate(&self, results: &mut [f32]) {
+        if let Some(activation) = self.activation.filter(|activation| activation.function != Unary::Relu) {
+            activation.apply(results);
+        }
+    }
+}
+
+/// A function of the results, which are still in the nearest cache.
+#[derive(Debug, Clone, Copy)]
+pub struct Activation {
+    /// The function.
+    pub function: Unary,
+    /// How it is computed.
+    pub variant: &'static Variant<MapF32>,
+}
+
+impl Activation {
+    /// Applies it to some results.
+    pub(super) fn apply(&self, results: &mut [f32]) {
+        const PART: usize = 256;
+        assert!((self.variant.available)(), "conv: this machine cannot run {}", self.variant.name);
+        let mut stage = [0f32; PART];
+        for results in results.chunks_mut(PART) {
+            let stage = &mut stage[..results.len()];
+            stage.copy_from_slice(results);
+            // SAFETY: the variant is available.
+            unsafe { (self.variant.run)(self.function, stage, results) };
+        }
+    }
 }

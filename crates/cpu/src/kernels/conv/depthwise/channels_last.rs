@@ -49,6 +49,7 @@ pub(super) fn row<S: Simd>(s: S, conv: &Depthwise<'_>, number: usize, out: &mut 
         }
         column += count;
     }
+    conv.activate(out);
 }
 
 /// The taps whose rows lie in the image, for a row of the result.
@@ -123,8 +124,9 @@ unsafe fn sums<S: Simd, const N: usize>(
                 *sum = s.fma(load(s, x.add(i * stride * channels), count), weight, *sum);
             }
         }
+        let least = s.splat(conv.least());
         for (i, &sum) in sums.iter().enumerate() {
-            let to = to.add(i * channels);
+            let (to, sum) = (to.add(i * channels), s.max(least, sum));
             if count == LANES { s.store(to, sum) } else { s.store_partial(to, sum, count) }
         }
     }

@@ -6,7 +6,7 @@
 mod channels_first;
 mod channels_last;
 
-use self::channels_first::channel;
+use self::channels_first::channels;
 use self::channels_last::row;
 use super::geometry::Geometry;
 use super::operands::Depthwise;
@@ -14,8 +14,10 @@ use crate::Pool;
 use crate::kernels::variant::{Variant, variants};
 use crate::vec::Simd;
 
-/// Results that one thread computes at a time, if they are whole rows or channels.
+/// Results that one thread computes at a time, if they are whole rows or channels, and no more than a fair share.
 const CHUNK: usize = 16 * 1024;
+/// Results that are worth another chunk.
+const LEAST: usize = 2 * 1024;
 
 /// Some rows (channels last) or channels (channels first) of the result, from one with a number on.
 pub type DepthwiseKernel = unsafe fn(&Depthwise<'_>, usize, &mut [f32]);
@@ -41,7 +43,8 @@ pub fn depthwise(variant: &Variant<DepthwiseKernel>, pool: &Pool, conv: &Depthwi
         return;
     }
     let item = item_len(geometry);
-    let per_chunk = (CHUNK / item).max(1);
+    let share = (out.len() / (4 * pool.threads())).clamp(LEAST, CHUNK);
+    let per_chunk = (share / item).max(1);
     pool.run_on_pieces(out, per_chunk * item, &|index, out| {
         // SAFETY: the variant is available.
         unsafe { (variant.run)(conv, index * per_chunk, out) };
@@ -59,10 +62,10 @@ fn item_len(geometry: &Geometry) -> usize {
 #[inline(always)]
 fn items<S: Simd>(s: S, conv: &Depthwise<'_>, first: usize, out: &mut [f32]) {
     let geometry = conv.geometry;
+    if !geometry.channels_last {
+        return channels(s, conv, first, out);
+    }
     for (i, out) in out.chunks_exact_mut(item_len(geometry)).enumerate() {
-        match geometry.channels_last {
-            true => row(s, conv, first + i, out),
-            false => channel(s, conv, first + i, out),
-        }
+        row(s, conv, first + i, out);
     }
 }
