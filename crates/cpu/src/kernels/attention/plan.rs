@@ -60,10 +60,15 @@ impl Attention<'_> {
     }
 }
 
+/// Tiles that a task takes over each range together: the range is read once for all, and stays in the second-level cache.
+pub(super) const TILES_AT_ONCE: usize = 8;
+
 /// Tasks in the order they should start.
 pub(super) struct Plan {
-    pub(super) tasks: Vec<Task>,
-    /// Tiles whose ranges several tasks share.
+    pub(super) tiles: Vec<QueryTile>,
+    /// Neighbors in `tiles`, of one sequence and head.
+    pub(super) tasks: Vec<Range<usize>>,
+    /// Rows whose ranges several tasks share.
     pub(super) shared: Vec<Shared>,
     /// Elements of all partial results of shared tiles.
     pub(super) partials_len: usize,
@@ -72,7 +77,7 @@ pub(super) struct Plan {
 /// Some query rows of one head of the cache, and the ranges of positions to take them over.
 ///
 /// The rows of a sequence and head of the cache are counted token by token, within a token query head by query head.
-pub(super) struct Task {
+pub(super) struct QueryTile {
     pub(super) sequence: usize,
     pub(super) kv_head: usize,
     pub(super) first_row: usize,
@@ -83,7 +88,7 @@ pub(super) struct Task {
     pub(super) shared: Option<usize>,
 }
 
-/// A tile that several tasks compute; the last to finish folds the results.
+/// Rows whose ranges are divided among several tiles of one task each; the last to finish folds the results.
 pub(super) struct Shared {
     /// Tasks not finished.
     pub(super) unfinished: AtomicUsize,
@@ -95,32 +100,44 @@ pub(super) struct Shared {
 
 impl Plan {
     pub(super) fn new(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> Plan {
-        let mut tiles = tiles(attention, batch, tile_rows(attention, batch, threads));
+        let tiles = tiles(attention, batch, tile_rows(attention, batch, threads));
         // A few tasks a thread suffice to even out; more ranges than that a tile, and it is divided.
         let total: usize = tiles.iter().map(|tile| tile.ranges.len()).sum();
         let share = if threads == 1 { usize::MAX } else { total.div_ceil(4 * threads).max(1) };
-        if tiles.iter().all(|tile| tile.ranges.len() <= share) {
-            return Plan { tasks: tiles, shared: Vec::new(), partials_len: 0 };
-        }
         let partial_len = partial_len(attention.width(batch.layout().head_dim()));
-        let mut plan = Plan { tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
-        for tile in tiles.drain(..) {
+        let at_once = if attention.chosen.is_some() { 1 } else { tiles.len() / (4 * threads) };
+        let at_once = if threads == 1 { TILES_AT_ONCE } else { at_once.clamp(1, TILES_AT_ONCE) };
+        let mut plan = Plan { tiles: Vec::new(), tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
+        for tile in tiles {
             plan.add(tile, share, partial_len);
         }
+        plan.group(at_once);
         plan
     }
 
-    fn add(&mut self, tile: Task, share: usize, partial_len: usize) {
+    fn add(&mut self, tile: QueryTile, share: usize, partial_len: usize) {
         let ranges = tile.ranges.clone();
         if ranges.len() <= share {
-            return self.tasks.push(tile);
+            return self.tiles.push(tile);
         }
         let shared = Some(self.shared.len());
         let unfinished = AtomicUsize::new(ranges.len().div_ceil(share));
         self.shared.push(Shared { unfinished, ranges: ranges.clone(), partials: self.partials_len });
         self.partials_len += ranges.len() * partial_len;
         for start in ranges.clone().step_by(share) {
-            self.tasks.push(Task { ranges: start..ranges.end.min(start + share), shared, ..tile });
+            self.tiles.push(QueryTile { ranges: start..ranges.end.min(start + share), shared, ..tile });
+        }
+    }
+
+    /// Makes a task of up to `at_once` neighbors that read the same keys.
+    fn group(&mut self, at_once: usize) {
+        let of = |tile: &QueryTile| (tile.sequence, tile.kv_head, tile.shared.is_none());
+        let mut start = 0;
+        for tiles in self.tiles.chunk_by(|a, b| of(a) == of(b)) {
+            let at_once = if tiles[0].shared.is_some() { 1 } else { at_once };
+            let end = start + tiles.len();
+            self.tasks.extend((start..end).step_by(at_once).map(|first| first..end.min(first + at_once)));
+            start = end;
         }
     }
 }
@@ -147,12 +164,12 @@ fn tile_rows(attention: &Attention<'_>, batch: &RaggedBatch, threads: usize) -> 
 }
 
 /// Every tile whole, the long ones of each head first.
-fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Vec<Task> {
+fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Vec<QueryTile> {
     let kv_heads = batch.layout().kv_heads();
     let group = attention.heads / kv_heads;
     // Tokens whose positions are chosen share no keys.
     let tile_rows = if attention.chosen.is_some() { tile_rows.min(group) } else { tile_rows };
-    let mut tasks = Vec::new();
+    let mut tiles = Vec::new();
     for sequence in 0..batch.sequences() {
         let rows = batch.rows(sequence).len() * group;
         let first = batch.first_position(sequence);
@@ -164,9 +181,9 @@ fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Ve
                 let from = first + first_row / group;
                 let to = first + (first_row + rows - 1) / group;
                 let ranges = attention.first_seen(from) / RANGE..attention.last_seen(to) / RANGE + 1;
-                tasks.push(Task { sequence, kv_head, first_row, rows, ranges, shared: None });
+                tiles.push(QueryTile { sequence, kv_head, first_row, rows, ranges, shared: None });
             }
         }
     }
-    tasks
+    tiles
 }

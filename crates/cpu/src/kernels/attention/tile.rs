@@ -1,10 +1,10 @@
-//! The arithmetic of one task: up to [`TILE_ROWS`] query rows over some ranges of positions.
+//! The arithmetic of one task: tiles of up to [`TILE_ROWS`] query rows over some ranges of positions.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::dots::Dots;
-use super::plan::{Attention, Chosen, Plan, RANGE, TILE_ROWS, Task, partial_len};
+use super::plan::{Attention, Chosen, Plan, QueryTile, RANGE, TILE_ROWS, TILES_AT_ONCE, partial_len};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
@@ -38,25 +38,29 @@ impl<T> Job<'_, T> {
     }
 
     /// The positions chosen for the token of a task's rows, unless they are all that it sees.
-    fn chosen(&self, task: &Task) -> Option<&[u32]> {
+    fn chosen(&self, tile: &QueryTile) -> Option<&[u32]> {
         let Chosen { count, positions } = self.attention.chosen?;
-        let token = task.first_row / (self.attention.heads / self.batch.layout().kv_heads());
-        if self.batch.first_position(task.sequence) + token < count {
+        let token = tile.first_row / (self.attention.heads / self.batch.layout().kv_heads());
+        if self.batch.first_position(tile.sequence) + token < count {
             return None;
         }
-        Some(&positions[(self.batch.rows(task.sequence).start + token) * count..][..count])
+        Some(&positions[(self.batch.rows(tile.sequence).start + token) * count..][..count])
     }
 }
 
-/// Elements of working memory: queries, scores, the partial result of a range, the result so far, rows of chosen
+/// Elements of working memory: queries and results so far of each tile, scores, the partial result of a range, rows of chosen
 /// positions.
 pub(super) fn scratch_len(attention: &Attention<'_>, head_dim: usize) -> usize {
     let gathered = if attention.chosen.is_some() { RANGE * head_dim } else { 0 };
-    let partials = 2 * partial_len(attention.width(head_dim));
-    head_dim.next_multiple_of(LANES) * LANES + TILE_ROWS * SCORES_STRIDE + partials + gathered
+    let partial = partial_len(attention.width(head_dim));
+    TILES_AT_ONCE * (queries_len(head_dim) + partial) + TILE_ROWS * SCORES_STRIDE + partial + gathered
 }
 
-impl Task {
+fn queries_len(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(LANES) * LANES
+}
+
+impl QueryTile {
     /// The positions that row `row` of the tile sees.
     fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
         let group = call.attention.heads / call.batch.layout().kv_heads();
@@ -79,57 +83,81 @@ impl Task {
 /// The call has been checked, so that every page of the batch lies in its cache; `scratch` is of [`scratch_len`].
 #[inline(always)]
 pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scratch: &mut [f32]) {
-    let task = &call.plan.tasks[index];
-    let dims = call.batch.layout().head_dim();
-    let (queries, rest) = scratch.split_at_mut(dims.next_multiple_of(LANES) * LANES);
+    let tiles = &call.plan.tiles[call.plan.tasks[index].clone()];
+    let queries_len = queries_len(call.batch.layout().head_dim());
+    let (queries, rest) = scratch.split_at_mut(TILES_AT_ONCE * queries_len);
+    let (states, rest) = rest.split_at_mut(TILES_AT_ONCE * partial_len(call.width()));
     let (scores, rest) = rest.split_at_mut(TILE_ROWS * SCORES_STRIDE);
-    let (partial, rest) = rest.split_at_mut(partial_len(call.width()));
-    let (state, gathered) = rest.split_at_mut(partial_len(call.width()));
-    pack_queries(call, task, queries);
-    clear(state);
-    sink(call, task, state);
-    for range in task.ranges.clone() {
-        match task.shared {
-            None => {
-                attend(s, call, task, range, queries, scores, gathered, partial);
-                fold(s, call, task, range, partial, state);
+    let (partial, gathered) = rest.split_at_mut(partial_len(call.width()));
+    let partial_len = partial.len();
+    for ((tile, queries), state) in
+        tiles.iter().zip(queries.chunks_exact_mut(queries_len)).zip(states.chunks_exact_mut(partial_len))
+    {
+        pack_queries(call, tile, queries);
+        clear(state);
+        sink(call, tile, state);
+    }
+    let first = tiles.iter().map(|tile| tile.ranges.start).min().unwrap_or(0);
+    let end = tiles.iter().map(|tile| tile.ranges.end).max().unwrap_or(0);
+    for range in first..end {
+        for ((tile, queries), state) in
+            tiles.iter().zip(queries.chunks_exact(queries_len)).zip(states.chunks_exact_mut(partial_len))
+        {
+            if !tile.ranges.contains(&range) {
+                continue;
             }
-            Some(shared) => {
-                let shared = &call.plan.shared[shared];
-                let start = shared.partials + (range - shared.ranges.start) * partial.len();
-                // SAFETY: each range of a shared tile belongs to one task.
-                let partial = unsafe { call.partials.part(start..start + partial.len()) };
-                attend(s, call, task, range, queries, scores, gathered, partial);
+            match tile.shared {
+                None => {
+                    attend(s, call, tile, range, queries, scores, gathered, partial);
+                    fold(s, call, tile, range, partial, state);
+                }
+                Some(shared) => {
+                    let shared = &call.plan.shared[shared];
+                    let start = shared.partials + (range - shared.ranges.start) * partial.len();
+                    // SAFETY: each range of shared rows belongs to one task.
+                    let partial = unsafe { call.partials.part(start..start + partial.len()) };
+                    attend(s, call, tile, range, queries, scores, gathered, partial);
+                }
             }
         }
     }
-    if let Some(shared) = task.shared {
-        let shared = &call.plan.shared[shared];
-        // Releases this task's results; the last task acquires those of all.
-        if shared.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
-        }
-        for (i, range) in shared.ranges.clone().enumerate() {
-            let start = shared.partials + i * partial.len();
-            // SAFETY: all tasks of the tile have finished with their parts.
-            let partial = unsafe { call.partials.part(start..start + partial.len()) };
-            fold(s, call, task, range, partial, state);
+    for (tile, state) in tiles.iter().zip(states.chunks_exact_mut(partial_len)) {
+        if fold_shared(s, call, tile, state) {
+            finish(s, call, tile, state);
         }
     }
-    finish(s, call, task, state);
+}
+
+/// Folds the results of all ranges of rows that several tasks share, if this task is the last of them; says whether the
+/// state is complete.
+#[inline(always)]
+fn fold_shared<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) -> bool {
+    let Some(shared) = tile.shared else { return true };
+    let shared = &call.plan.shared[shared];
+    // Releases this task's results; the last task acquires those of all.
+    if shared.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return false;
+    }
+    for (i, range) in shared.ranges.clone().enumerate() {
+        let start = shared.partials + i * state.len();
+        // SAFETY: all tasks that share the rows have finished with their parts.
+        let partial = unsafe { call.partials.part(start..start + state.len()) };
+        fold(s, call, tile, range, partial, state);
+    }
+    true
 }
 
 /// Queries scaled and transposed, `[head_dim, 16]`, or row by row for keys that lie so, `[16, head_dim]` with rows of
 /// whole vectors; the rest is 0.
 #[inline(always)]
-fn pack_queries<T>(call: &Job<'_, T>, task: &Task, queries: &mut [f32]) {
+fn pack_queries<T>(call: &Job<'_, T>, tile: &QueryTile, queries: &mut [f32]) {
     queries.fill(0.0);
     let layout = call.batch.layout();
     let dims = layout.head_dim();
     let (row_stride, dim_stride) =
         if layout.has_rows() { (dims.next_multiple_of(LANES), 1) } else { (1, LANES) };
-    for row in 0..task.rows {
-        let q = &call.q[task.row(call, row, dims)];
+    for row in 0..tile.rows {
+        let q = &call.q[tile.row(call, row, dims)];
         for (packed, q) in queries[row * row_stride..].iter_mut().step_by(dim_stride).zip(q) {
             *packed = q * call.attention.scale;
         }
@@ -145,11 +173,11 @@ fn clear(partial: &mut [f32]) {
 
 /// Starts the result of each row with its head's sink, whose weight is `exp(sink - sink)`.
 #[inline(always)]
-fn sink<T>(call: &Job<'_, T>, task: &Task, state: &mut [f32]) {
+fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     let Some(sinks) = call.attention.sinks else { return };
     let group = call.attention.heads / call.batch.layout().kv_heads();
-    for row in 0..task.rows {
-        state[row] = sinks[task.kv_head * group + (task.first_row + row) % group];
+    for row in 0..tile.rows {
+        state[row] = sinks[tile.kv_head * group + (tile.first_row + row) % group];
         state[LANES + row] = 1.0;
     }
 }
@@ -160,7 +188,7 @@ fn sink<T>(call: &Job<'_, T>, task: &Task, state: &mut [f32]) {
 fn attend<S: Simd, T: Scalar>(
     s: S,
     call: &Job<'_, T>,
-    task: &Task,
+    tile: &QueryTile,
     range: usize,
     queries: &[f32],
     scores: &mut [f32],
@@ -168,32 +196,32 @@ fn attend<S: Simd, T: Scalar>(
     partial: &mut [f32],
 ) {
     clear(partial);
-    let visible = visible_in(call, task, range);
+    let visible = visible_in(call, tile, range);
     let layout = call.batch.layout();
     let (dims, width) = (layout.head_dim(), call.width());
-    let from = visible[..task.rows].iter().map(|v| v.0).min().unwrap_or(0);
-    let to = visible[..task.rows].iter().map(|v| v.1).max().unwrap_or(0);
+    let from = visible[..tile.rows].iter().map(|v| v.0).min().unwrap_or(0);
+    let to = visible[..tile.rows].iter().map(|v| v.1).max().unwrap_or(0);
     let tiles = from / TILE..to.div_ceil(TILE);
-    let (keys, values) = match call.chosen(task) {
-        None => pointers(call, task, range, tiles.clone()),
+    let (keys, values) = match call.chosen(tile) {
+        None => pointers(call, tile, range, tiles.clone()),
         Some(chosen) => {
-            let rows = gather(call, task, &chosen[range * RANGE..][..to], gathered);
+            let rows = gather(call, tile, &chosen[range * RANGE..][..to], gathered);
             ([std::ptr::null(); TILES], rows)
         }
     };
     assert!(queries.len() == dims.next_multiple_of(LANES) * LANES);
     assert!(scores.len() == TILE_ROWS * SCORES_STRIDE && width <= dims);
-    assert!(partial.len() == partial_len(width) && tiles.end <= TILES && task.rows <= TILE_ROWS);
+    assert!(partial.len() == partial_len(width) && tiles.end <= TILES && tile.rows <= TILE_ROWS);
     // SAFETY: the asserted lengths; the tiles named here are set, each to a whole tile or to all rows that are seen.
     unsafe {
         if layout.has_rows() {
             let (queries, keys, scores) = (queries.as_ptr(), &values, scores.as_mut_ptr());
-            Dots { queries, keys, dims, scores }.score(s, task.rows, from..to);
+            Dots { queries, keys, dims, scores }.score(s, tile.rows, from..to);
         } else {
-            score(s, task.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr());
+            score(s, tile.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr());
         }
     }
-    for (row, &(from, to)) in visible[..task.rows].iter().enumerate() {
+    for (row, &(from, to)) in visible[..tile.rows].iter().enumerate() {
         if from < to {
             let scores = &mut scores[row * SCORES_STRIDE..][..RANGE];
             let (largest, sum) = weigh(s, scores, from, to, call.attention.softcap);
@@ -204,16 +232,16 @@ fn attend<S: Simd, T: Scalar>(
     let out = partial[2 * LANES..].as_mut_ptr();
     let sums = Sums { values: &values, stride: dims, dims: width, scores: scores.as_ptr(), out };
     // SAFETY: as above; rows see positions within the tiles only.
-    unsafe { sums.add_visible(s, &visible[..task.rows]) };
+    unsafe { sums.add_visible(s, &visible[..tile.rows]) };
 }
 
 /// The positions that each row sees of a range, counted from its start; first and end are equal where it sees none.
 #[inline(always)]
-fn visible_in<T>(call: &Job<'_, T>, task: &Task, range: usize) -> [(usize, usize); TILE_ROWS] {
+fn visible_in<T>(call: &Job<'_, T>, tile: &QueryTile, range: usize) -> [(usize, usize); TILE_ROWS] {
     let start = range * RANGE;
     let mut visible = [(0, 0); TILE_ROWS];
-    for (row, slot) in visible.iter_mut().enumerate().take(task.rows) {
-        let Range { start: from, end: to } = task.visible(call, row);
+    for (row, slot) in visible.iter_mut().enumerate().take(tile.rows) {
+        let Range { start: from, end: to } = tile.visible(call, row);
         let from = from.saturating_sub(start).min(RANGE);
         *slot = (from, to.saturating_sub(start).clamp(from, RANGE));
     }
@@ -224,7 +252,7 @@ fn visible_in<T>(call: &Job<'_, T>, task: &Task, range: usize) -> [(usize, usize
 #[inline(always)]
 fn pointers<T>(
     call: &Job<'_, T>,
-    task: &Task,
+    tile: &QueryTile,
     range: usize,
     tiles: Range<usize>,
 ) -> ([*const T; TILES], [*const T; TILES]) {
@@ -232,14 +260,14 @@ fn pointers<T>(
     let tile_len = layout.head_dim() * TILE;
     let mut keys = [std::ptr::null(); TILES];
     let mut values = [std::ptr::null(); TILES];
-    for tile in tiles {
-        let position = range * RANGE + tile * TILE;
-        let page = call.batch.page(task.sequence, position);
+    for index in tiles {
+        let position = range * RANGE + index * TILE;
+        let page = call.batch.page(tile.sequence, position);
         let offset = position % layout.page_size() / TILE * tile_len;
-        let start = layout.keys(page, call.layer, task.kv_head) + offset;
-        keys[tile] = call.cache[start..start + tile_len].as_ptr();
-        let start = layout.values(page, call.layer, task.kv_head) + offset;
-        values[tile] = call.cache[start..start + tile_len].as_ptr();
+        let start = layout.keys(page, call.layer, tile.kv_head) + offset;
+        keys[index] = call.cache[start..start + tile_len].as_ptr();
+        let start = layout.values(page, call.layer, tile.kv_head) + offset;
+        values[index] = call.cache[start..start + tile_len].as_ptr();
     }
     (keys, values)
 }
@@ -248,7 +276,7 @@ fn pointers<T>(
 #[inline(always)]
 fn gather<T: Scalar>(
     call: &Job<'_, T>,
-    task: &Task,
+    tile: &QueryTile,
     positions: &[u32],
     gathered: &mut [f32],
 ) -> [*const T; TILES] {
@@ -258,9 +286,9 @@ fn gather<T: Scalar>(
     assert!(positions.len() * dims <= gathered.len() && positions.len() <= RANGE);
     let copies = gathered.as_mut_ptr().cast::<T>();
     for (index, &position) in positions.iter().enumerate() {
-        let page = call.batch.page(task.sequence, position as usize);
+        let page = call.batch.page(tile.sequence, position as usize);
         let slot = position as usize % layout.page_size();
-        let start = layout.values(page, call.layer, task.kv_head) + slot * dims;
+        let start = layout.values(page, call.layer, tile.kv_head) + slot * dims;
         let row = &call.cache[start..start + dims];
         // SAFETY: the asserted lengths: an element takes no more room than an f32.
         unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), copies.add(index * dims), dims) };
@@ -584,9 +612,16 @@ impl<T: Scalar> Sums<'_, T> {
 
 /// Adds the result of a range to the result so far, both scaled to their common maximum.
 #[inline(always)]
-fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial: &[f32], state: &mut [f32]) {
+fn fold<S: Simd, T>(
+    s: S,
+    call: &Job<'_, T>,
+    tile: &QueryTile,
+    range: usize,
+    partial: &[f32],
+    state: &mut [f32],
+) {
     let (mut old, mut new) = ([0f32; LANES], [0f32; LANES]);
-    for row in 0..task.rows {
+    for row in 0..tile.rows {
         let shift = shift(if state[row] > partial[row] { state[row] } else { partial[row] });
         (old[row], new[row]) = (state[row] - shift, partial[row] - shift);
         state[row] = if state[row] > partial[row] { state[row] } else { partial[row] };
@@ -595,8 +630,8 @@ fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial:
     let (old, new) =
         unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
     let dims = call.width().next_multiple_of(LANES);
-    let visible = visible_in(call, task, range);
-    for row in (0..task.rows).filter(|&row| visible[row].0 < visible[row].1) {
+    let visible = visible_in(call, tile, range);
+    for row in (0..tile.rows).filter(|&row| visible[row].0 < visible[row].1) {
         state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
         let (old, new) = (s.splat(old[row]), s.splat(new[row]));
         let state = &mut state[2 * LANES + row * dims..][..dims];
@@ -613,12 +648,12 @@ fn fold<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, range: usize, partial:
 
 /// Divides by the sums of weights and writes the rows.
 #[inline(always)]
-fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, task: &Task, state: &[f32]) {
+fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) {
     let width = call.width();
     let stride = width.next_multiple_of(LANES);
-    for row in 0..task.rows {
+    for row in 0..tile.rows {
         // SAFETY: one task finishes each tile, and tiles do not share rows.
-        let out = unsafe { call.out.part(task.row(call, row, width)) };
+        let out = unsafe { call.out.part(tile.row(call, row, width)) };
         let sum = s.splat(state[LANES + row]);
         let values = &state[2 * LANES + row * stride..][..stride];
         for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
