@@ -123,7 +123,7 @@ fn compare(example: &Example, outcome: &Outcome) -> Result<(), String> {
     let got: Vec<&str> = if fails { stderr.lines().collect() } else { stdout.lines().collect() };
     let expected: Vec<&str> =
         expected.iter().map(|line| &line[..]).filter(|line| !line.starts_with("[load ")).collect();
-    if expected.is_empty() || !comparable(command) || same(&expected, &got) {
+    if expected.is_empty() || same(&expected, &got) {
         return Ok(());
     }
     let (expected, got) = (expected.join("\n"), got.join("\n"));
@@ -189,15 +189,6 @@ impl Drop for Checkout {
         // Links are removed, not what they lead to.
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-/// Texts are those of the instruction sets that nearly all machines have; portable code rounds differently.
-fn comparable(command: &str) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let common = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
-    #[cfg(not(target_arch = "x86_64"))]
-    let common = false;
-    common || !["peri generate", "peri chat", "peri run"].iter().any(|writer| command.contains(writer))
 }
 
 /// Whether lines are as expected, `[...]` being any number of them.

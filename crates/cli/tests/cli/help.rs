@@ -154,7 +154,7 @@ fn the_version_has_the_target_and_the_instruction_set() {
     assert!(text.starts_with(&format!("peri {version} (")) && text.lines().count() == 1, "{text}");
     assert!(text.contains(std::env::consts::ARCH) && text.contains(std::env::consts::OS), "{text}");
     let instructions = text.trim_end().trim_end_matches(')').rsplit(", ").next().unwrap();
-    assert!(["portable", "avx2", "avx512"].iter().any(|set| instructions.contains(set)), "{text}");
+    assert!(["portable", "avx2", "avx512", "neon"].iter().any(|set| instructions.contains(set)), "{text}");
     assert_eq!(peri(&["-V"]).text(), format!("peri {version}\n"));
     if testdata::repository().join(".git").exists() {
         assert!(text.contains("(commit "), "{text}");
