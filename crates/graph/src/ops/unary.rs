@@ -44,11 +44,12 @@ unary! {
     Exp = "exp": f64::exp;
     /// The next whole number below.
     Floor = "floor": f64::floor;
-    /// `x · Φ(x)` with the normal distribution's own Φ.
-    Gelu = "gelu": |x| 0.5 * x * erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
-    /// `x · (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2`
+    /// `x · Φ(x)` with the normal distribution's own Φ; 0, its limit, at `-inf`.
+    Gelu = "gelu": |x| x.max(f64::MIN) * (0.5 * erfc(-x * std::f64::consts::FRAC_1_SQRT_2));
+    /// `x · (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2`; 0, its limit, at `-inf`.
     GeluTanh = "gelu_tanh": |x| {
-        0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+        x.max(f64::MIN) * (0.5 * (1.0 + inner.tanh()))
     };
     /// `x / (1 + e^(-1.702 x))`
     GeluQuick = "gelu_quick": |x| x / (1.0 + (-1.702 * x).exp());
@@ -182,8 +183,11 @@ mod tests {
             (Unary::Erf, &[(0.5, 0.520_499_877_813_046_5)]),
             (Unary::Exp, &[(2.0, 7.389_056_098_930_65), (-infinity, 0.0), (1000.0, infinity)]),
             (Unary::Floor, &[(1.8, 1.0), (-1.2, -2.0)]),
-            (Unary::Gelu, &[(1.0, 0.841_344_746_068_542_9), (-8.0, -4.976_768_459_417_43e-15), (0.0, 0.0)]),
-            (Unary::GeluTanh, &[(1.0, 0.841_191_990_608_276_8)]),
+            (
+                Unary::Gelu,
+                &[(1.0, 0.841_344_746_068_542_9), (-8.0, -4.976_768_459_417_43e-15), (-infinity, 0.0)],
+            ),
+            (Unary::GeluTanh, &[(1.0, 0.841_191_990_608_276_8), (-infinity, 0.0), (nan, nan)]),
             (Unary::GeluQuick, &[(1.0, 0.845_795_765_932_821_2), (-1000.0, 0.0)]),
             (Unary::Log1p, &[(1e-10, 9.999_999_999_5e-11), (-1.0, -infinity), (-2.0, nan)]),
             (Unary::Log, &[(3.0, 1.098_612_288_668_109_8), (0.0, -infinity), (-1.0, nan)]),
