@@ -5,9 +5,11 @@
 //! [--rounds 5] [--peer NAME=HOST:PORT/MODEL]…`
 //!
 //! Every request has a prompt of its own, of random tokens, so no cache of prefixes helps. All streams of a round begin at
-//! once. The figures are medians of the rounds; percentiles are taken over all requests of a round.
+//! once. The figures are medians of the rounds; percentiles are taken over all requests of a round. On Linux, the last
+//! column is the time that the server's threads, without those of the model, ran on a core for each token.
 
 mod client;
+mod cpu_time;
 mod options;
 mod trace;
 
@@ -80,8 +82,10 @@ fn main() -> Result<(), Error> {
     for (_, target) in &targets {
         runtime.block_on(load(target, most, &options, vocabulary))?;
     }
-    println!("| streams | | tok/s | of in process | first token p50, p99 | between tokens p50, p99 |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| streams | | tok/s | of in process | first token p50, p99 | between tokens p50, p99 | server CPU |"
+    );
+    println!("|---|---|---|---|---|---|---|");
     for &streams in &options.streams {
         let mut rounds: Vec<Vec<Summary>> = targets.iter().map(|_| Vec::new()).collect();
         for _ in 0..options.rounds {
@@ -121,10 +125,10 @@ async fn load(
 ) -> Result<Summary, Error> {
     let prompt = || (0..options.prompt_tokens).map(|_| fastrand::u32(3..vocabulary as u32)).collect();
     let prompts: Vec<Vec<u32>> = (0..streams).map(|_| prompt()).collect();
-    let began = Instant::now();
+    let (began, cpu_time) = (Instant::now(), cpu_time::of_server());
     let open = prompts.into_iter().map(|prompt| target.stream(prompt, options.tokens));
     let traces = futures_util::future::try_join_all(open).await?;
-    Ok(Summary::of(began, &traces))
+    Ok(Summary::of(began, &traces, cpu_time::of_server().saturating_sub(cpu_time)))
 }
 
 /// A stream of the generator in this process.

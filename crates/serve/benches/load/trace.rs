@@ -24,7 +24,7 @@ impl Trace {
     }
 }
 
-/// The figures of a round. Displays as two columns of the table: first token, between tokens.
+/// The figures of a round. Displays as three columns of the table: first token, between tokens, the server's time.
 #[derive(Clone, Copy)]
 pub(crate) struct Summary {
     /// Tokens per second of all streams together, prompts included.
@@ -32,11 +32,13 @@ pub(crate) struct Summary {
     /// Milliseconds: median and 99th percentile.
     first: [f64; 2],
     between: [f64; 2],
+    /// Microseconds of the server's threads for each token.
+    server: f64,
 }
 
 impl Summary {
-    /// The figures of streams that began together.
-    pub(crate) fn of(began: Instant, traces: &[Trace]) -> Summary {
+    /// The figures of streams that began together, for which the server's threads ran so long.
+    pub(crate) fn of(began: Instant, traces: &[Trace], server: Duration) -> Summary {
         let end = traces.iter().filter_map(|trace| trace.arrivals.last()).max().copied().unwrap_or(began);
         let tokens: usize = traces.iter().map(|trace| trace.tokens).sum();
         let first = traces.iter().filter_map(|trace| Some(*trace.arrivals.first()? - trace.sent)).collect();
@@ -46,6 +48,7 @@ impl Summary {
             rate: tokens as f64 / (end - began).as_secs_f64(),
             first: percentiles(first),
             between: percentiles(between),
+            server: server.as_secs_f64() * 1e6 / tokens.max(1) as f64,
         }
     }
 
@@ -60,6 +63,7 @@ impl Summary {
             rate: median(&|summary| summary.rate),
             first: [0, 1].map(|i| median(&|summary| summary.first[i])),
             between: [0, 1].map(|i| median(&|summary| summary.between[i])),
+            server: median(&|summary| summary.server),
         }
     }
 }
@@ -67,7 +71,8 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([first, slow_first], [between, slow_between]) = (self.first, self.between);
-        write!(f, "{first:.2}, {slow_first:.2} ms | {between:.2}, {slow_between:.2} ms")
+        write!(f, "{first:.2}, {slow_first:.2} ms | {between:.2}, {slow_between:.2} ms | ")?;
+        if self.server > 0.0 { write!(f, "{:.1} µs", self.server) } else { Ok(()) }
     }
 }
 
