@@ -27,6 +27,13 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/ScoredTexts/oneOf/1", TEXTS),
     ("/RerankFields/properties/documents", r#"{"minItems": 1, "maxItems": 2048}"#),
     ("/RerankFields/properties/query", r#"{"minLength": 1}"#),
+    ("/UnsupportedFields/properties/modalities", r#"{"enum": [["text"], null]}"#),
+    ("/UnsupportedFields/properties/audio", NULL),
+    ("/UnsupportedFields/properties/prediction", NULL),
+    ("/UnsupportedFields/properties/web_search_options", NULL),
+    ("/UnsupportedFields/properties/store", r#"{"enum": [false, null]}"#),
+    ("/UnsupportedFields/properties/functions", r#"{"enum": [[], null]}"#),
+    ("/UnsupportedFields/properties/chat_template", NULL),
     ("/FormFields/properties/guided_choice", r#"{"minItems": 1}"#),
     ("/MessagesPromptFields/properties/messages/items", ANTHROPIC_MESSAGE),
     ("/MessagesPromptFields/properties/system", r#"{"type": ["string", "array", "null"]}"#),
@@ -39,6 +46,7 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/InputTensor/properties/name", r#"{"enum": ["text_input"]}"#),
     ("/InputTensor/properties/datatype", r#"{"enum": ["BYTES"]}"#),
 ];
+const NULL: &str = r#"{"type": "null"}"#;
 const TEXTS: &str = r#"{"items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2048}"#;
 const BIASES: &str = r#"{"propertyNames": {"pattern": "^[0-9]+$"},
     "additionalProperties": {"type": "number", "minimum": -1000000, "maximum": 1000000}}"#;
