@@ -23,6 +23,8 @@ use crate::models::ActiveModel;
 use crate::operations::metrics::Answers;
 use crate::server::{Shared, Work};
 use crate::stamp;
+#[cfg(feature = "otlp")]
+use crate::traces::{self, SpanFacts};
 
 /// The header with the id of a request, taken from the client or made.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -37,15 +39,15 @@ pub(crate) struct RequestReport {
     id: String,
     /// The name of the client's key.
     key: Option<String>,
-    method: String,
-    route: String,
+    pub(crate) method: String,
+    pub(crate) route: String,
     /// The id of the model, once it is known.
-    model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The HTTP status, once it is known; 499 if the client left before.
-    status: Option<u16>,
-    prompt_tokens: usize,
+    pub(crate) status: Option<u16>,
+    pub(crate) prompt_tokens: usize,
     /// Of these, tokens that the cache held.
-    cached_tokens: usize,
+    pub(crate) cached_tokens: usize,
     /// Why it held no more tokens of the last prompt: `other_tokens` follow in the cache, or `nothing_cached`; there is
     /// `no_state` after more tokens, of a model that keeps states; the `last_token` always runs; so do all, if
     /// `prompt_logits` are wanted; or prefix caching is `off`.
@@ -53,7 +55,7 @@ pub(crate) struct RequestReport {
     /// Tokens that the cache holds, of which it has no state after so many.
     #[serde(skip_serializing_if = "Option::is_none")]
     matching_tokens: Option<usize>,
-    generated_tokens: usize,
+    pub(crate) generated_tokens: usize,
     /// Seconds in the queue.
     queue: Option<f64>,
     /// Seconds until the first token.
@@ -61,9 +63,9 @@ pub(crate) struct RequestReport {
     /// After the first, of all answers together.
     tokens_per_second: Option<f64>,
     /// Why the last of its answers ended.
-    finish: Option<&'static str>,
+    pub(crate) finish: Option<&'static str>,
     /// Since it came, or until it ended.
-    seconds: f64,
+    pub(crate) seconds: f64,
     is_running: bool,
 }
 
@@ -135,6 +137,9 @@ pub(crate) struct Record {
     facts: Mutex<Facts>,
     /// Its place among the requests of the server.
     number: u64,
+    /// The trace that it is part of.
+    #[cfg(feature = "otlp")]
+    parent: opentelemetry::Context,
     /// Why it is to end before its answer does, if it is.
     cancelled: watch::Sender<Option<ApiError>>,
     /// Counted until the request is over.
@@ -161,6 +166,11 @@ pub(crate) struct Facts {
     pub(crate) finish: Option<&'static str>,
     /// The answers of a model that makes text.
     pub(crate) answers: Option<Answers>,
+    /// The code of the error that it ended with.
+    #[cfg(feature = "otlp")]
+    pub(crate) error: Option<&'static str>,
+    #[cfg(feature = "otlp")]
+    pub(crate) span: SpanFacts,
 }
 
 impl Context {
@@ -200,6 +210,14 @@ impl Context {
     pub(crate) fn observe(&self, index: usize, at: Instant, event: &EventKind) {
         if let Some(answers) = &mut self.facts().answers {
             answers.note(index, at, event);
+        }
+    }
+
+    /// Notes parts of the request's span, if it has one. `content` is whether it has prompts and answers.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn trace(&self, note: impl FnOnce(&mut SpanFacts, bool)) {
+        if let Some(traces) = &self.0.server.traces {
+            note(&mut self.facts().span, traces.content);
         }
     }
 
@@ -251,7 +269,12 @@ impl Drop for Record {
         let report = {
             let facts = self.lock();
             facts.answers.iter().for_each(Answers::note_end);
-            RequestReport::ended(self, &facts)
+            let report = RequestReport::ended(self, &facts);
+            #[cfg(feature = "otlp")]
+            if let Some(traces) = &self.server.traces {
+                traces.send(&report, &facts, &self.parent);
+            }
+            report
         };
         if self.server.log.is_on() {
             self.server.log.write(report.log_fields());
@@ -278,6 +301,8 @@ pub(crate) async fn attach(
     let is_http2 = request.version() == Version::HTTP_2;
     let open = connection.as_ref().map(|connection| connection.request(is_http2));
     let requests = &server.requests;
+    #[cfg(feature = "otlp")]
+    let parent = traces::parent(request.headers());
     let context = Context(requests.begin(|number| Record {
         server: Arc::clone(&server),
         id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
@@ -286,6 +311,8 @@ pub(crate) async fn attach(
         route,
         facts: Mutex::default(),
         number,
+        #[cfg(feature = "otlp")]
+        parent,
         cancelled: watch::Sender::new(None),
         _work: work,
         _open: open,
@@ -302,6 +329,10 @@ pub(crate) async fn attach(
     let mut ignored = String::new();
     context.note(|facts| {
         facts.status = Some(status);
+        #[cfg(feature = "otlp")]
+        {
+            facts.error = reason;
+        }
         ignored = facts.ignored.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     });
     let headers = response.headers_mut();

@@ -99,6 +99,11 @@ pub enum Error {
         problem: String,
     },
 
+    /// A collector of traces whose address is not one.
+    #[cfg(feature = "otlp")]
+    #[error("traces: {0}")]
+    Traces(String),
+
     /// A thread or a descriptor that the system refuses.
     #[error("cannot start the server: {0}")]
     Start(std::io::Error),

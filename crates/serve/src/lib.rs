@@ -38,6 +38,8 @@ mod server;
 mod sse;
 mod stamp;
 mod text;
+#[cfg(feature = "otlp")]
+mod traces;
 mod truncation;
 
 pub use access::Keys;
@@ -47,3 +49,5 @@ pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use listener::{Address, TlsFiles};
 pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};
+#[cfg(feature = "otlp")]
+pub use traces::TraceConfig;

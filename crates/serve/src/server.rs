@@ -24,6 +24,8 @@ use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::requests::Requests;
 use crate::router::router;
+#[cfg(feature = "otlp")]
+use crate::traces::{TraceConfig, Traces};
 
 /// How a server listens, and what it refuses.
 #[derive(Debug, Clone)]
@@ -56,6 +58,9 @@ pub struct ServerConfig {
     pub max_stored_responses: usize,
     /// The most bytes of them together.
     pub max_stored_bytes: usize,
+    /// Where the server sends a span of each request to a model, if it does.
+    #[cfg(feature = "otlp")]
+    pub traces: Option<TraceConfig>,
     /// Where the server publishes which pages its cache holds, if it does.
     pub kv_events: Option<KvEventsConfig>,
     /// The most connections at once; further clients wait.
@@ -98,6 +103,8 @@ impl Default for ServerConfig {
             reasoning: true,
             max_stored_responses: 1000,
             max_stored_bytes: 64 << 20,
+            #[cfg(feature = "otlp")]
+            traces: None,
             kv_events: None,
             max_connections: 1024,
             max_connections_per_address: 64,
@@ -125,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
+    #[cfg(feature = "otlp")]
+    pub(crate) traces: Option<Traces>,
     /// The instruction sets of the devices.
     targets: String,
     /// Whether the models that are to be in memory from the start are not all there.
@@ -314,6 +323,8 @@ impl Server {
             requests: Requests::default(),
             metrics: Metrics::default(),
             log: AccessLog::start(config.log).map_err(Error::Start)?,
+            #[cfg(feature = "otlp")]
+            traces: config.traces.as_ref().map(|traces| Traces::start(traces, &config.build)).transpose()?,
             targets,
             is_starting: AtomicBool::new(true),
             stop: watch::Sender::new(false),
@@ -356,6 +367,8 @@ impl Server {
         }
         runtime.shutdown_background();
         shared.log.finish();
+        #[cfg(feature = "otlp")]
+        shared.traces.iter().for_each(Traces::finish);
     }
 }
 

@@ -94,6 +94,8 @@ impl Generation {
             facts.model = Some(model.id.clone());
             facts.prompt_tokens = usage.prompt_tokens;
         });
+        #[cfg(feature = "otlp")]
+        context.trace(|span, content| span.begin(&samples, n, content));
         let timings = Timings::begin();
         let stream = generator.try_batch(samples)?;
         context.note(|facts| facts.answers = Some(answers));
@@ -187,11 +189,16 @@ impl Generation {
             EventKind::Token { .. } => self.usage.generated_tokens += 1,
             EventKind::Failed(error) => {
                 self.open -= 1;
-                return Some(Err(ApiError::from(&**error)));
+                let error = ApiError::from(&**error);
+                #[cfg(feature = "otlp")]
+                self.context.note(|facts| facts.error = Some(error.code));
+                return Some(Err(error));
             }
             _ => {}
         }
         let delta = Delta::of_event(kind, &mut choice.reading)?;
+        #[cfg(feature = "otlp")]
+        self.context.trace(|span, content| span.note(index, &delta, content));
         let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
         if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {
             self.usage.reasoning_tokens += 1;

@@ -27,3 +27,5 @@ mod server;
 mod text;
 mod tls;
 mod tools;
+#[cfg(feature = "otlp")]
+mod traces;

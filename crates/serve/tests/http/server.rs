@@ -116,6 +116,14 @@ impl TestServer {
         self.post_text(path, "application/json", &body.to_string())
     }
 
+    /// `POST` with headers.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Reply {
+        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        Reply::of(request.send(body.to_string()).unwrap())
+    }
+
     pub(crate) fn post_text(&self, path: &str, content_type: &str, body: &str) -> Reply {
         let request = self.agent.post(self.url(path)).header("Content-Type", content_type);
         Reply::of(request.send(body).unwrap())

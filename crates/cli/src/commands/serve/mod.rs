@@ -4,6 +4,8 @@ mod answers;
 mod kv_events;
 mod limits;
 mod settings_file;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -37,6 +39,8 @@ use crate::version;
 use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
+#[cfg(feature = "otlp")]
+use traces::TraceFlags;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -147,6 +151,9 @@ pub(crate) struct Arguments {
     answers: AnswerFlags,
     #[command(flatten)]
     kv_events: KvEventsFlags,
+    #[cfg(feature = "otlp")]
+    #[command(flatten)]
+    traces: TraceFlags,
     #[command(flatten)]
     limits: Limits,
     /// Check that a server lives at this address and port, and exit: for health checks of containers
@@ -274,6 +281,8 @@ impl Arguments {
             cors_origins: self.cors_origins.clone(),
             log: self.log_format,
             kv_events: self.kv_events.config(),
+            #[cfg(feature = "otlp")]
+            traces: self.traces.config(),
             build: version::build(),
             models: ModelSettings {
                 memory: self.memory.map(|bytes| bytes.0),

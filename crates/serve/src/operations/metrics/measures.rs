@@ -191,6 +191,14 @@ impl Answers {
         self.answers.iter().any(|answer| !answer.is_over)
     }
 
+    /// When the first of them came to the queue, to the model, and to its first token.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn times(&self) -> [Option<Instant>; 3] {
+        let started = self.answers.iter().filter_map(|answer| answer.started).min();
+        let first = self.answers.iter().filter_map(|answer| answer.first).min();
+        [Some(self.began), started, first]
+    }
+
     /// How long the first of them waited.
     pub(crate) fn queue(&self) -> Option<Duration> {
         let started = self.answers.iter().filter_map(|answer| answer.started).min()?;
