@@ -31,7 +31,7 @@ pub(crate) struct ResponseObject {
     pub(super) store: bool,
     pub(super) temperature: Option<f32>,
     pub(super) text: TextConfig,
-    #[schema(value_type = Object)]
+    /// As the request has it: a word, or an object that names a tool.
     pub(super) tool_choice: Value,
     #[schema(value_type = Vec<Object>)]
     pub(super) tools: Vec<Value>,
