@@ -82,6 +82,9 @@ pub(crate) fn on_each_device(body: &dyn Fn(Solve<'_>)) {
     }
 }
 
+/// Says which way a problem was solved, for messages.
+type Context<'a> = &'a dyn Fn() -> String;
+
 /// How operands reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
@@ -130,7 +133,7 @@ impl<'a> Problem<'a> {
 
     /// Solves it in every way there is, each of which must give the same bits: instruction sets, threads and where memory
     /// lies change none. Which NaN a result is may differ.
-    fn check_bits(&self, compare: &dyn Fn(&[Tensor], &dyn Fn() -> String)) {
+    fn check_bits(&self, compare: &dyn Fn(&[Tensor], Context<'_>)) {
         let mut first: Option<Vec<Vec<u8>>> = None;
         for (set, cpu) in DEVICES.iter().flat_map(|(set, devices)| devices.iter().map(move |cpu| (set, cpu)))
         {
