@@ -14,16 +14,16 @@ pub(super) struct TraceFlags {
     /// Such as http://localhost:4318/v1/traces. The variables OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and
     /// OTEL_EXPORTER_OTLP_ENDPOINT name one too.
     #[arg(long = "otlp-traces-endpoint", value_name = "URL", hide_short_help = true)]
-    endpoint: Option<String>,
+    traces_endpoint: Option<String>,
     /// Put prompts and answers into spans
-    #[arg(long = "trace-content", hide_short_help = true)]
-    content: bool,
+    #[arg(long, hide_short_help = true)]
+    trace_content: bool,
 }
 
 impl TraceFlags {
     pub(super) fn config(&self) -> Option<TraceConfig> {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_wanted = self.endpoint.is_some() || ENDPOINT_VARIABLES.into_iter().any(is_set);
-        is_wanted.then(|| TraceConfig { endpoint: self.endpoint.clone(), content: self.content })
+        let is_wanted = self.traces_endpoint.is_some() || ENDPOINT_VARIABLES.into_iter().any(is_set);
+        is_wanted.then(|| TraceConfig { endpoint: self.traces_endpoint.clone(), content: self.trace_content })
     }
 }
