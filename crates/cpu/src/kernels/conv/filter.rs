@@ -11,8 +11,11 @@ use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 use super::geometry::Geometry;
 use crate::kernels::convert::to_f32;
 
-/// Terms of the sums at a time: what of a panel stays in the nearest caches.
-pub(super) const BLOCK_K: usize = 512;
+/// Terms of the sums whose panels lie side by side.
+const BLOCK_K: usize = 512;
+
+/// Terms of the sums at a time: what of two panels stays in the nearest caches. Divides [`BLOCK_K`].
+pub(super) const STEP_K: usize = 256;
 
 /// No tile is wider.
 const MAX_WIDTH: usize = 64;
@@ -150,12 +153,16 @@ impl PackedFilter {
         self.data.len()
     }
 
-    /// The panels of some channels, whole ones but for the end, of a block of terms.
-    pub(super) fn panels(&self, group: usize, terms: &Range<usize>, channels: &Range<usize>) -> &[f32] {
-        let lanes = self.results.next_multiple_of(self.form.width);
-        let start = (group * self.terms + terms.start) * lanes + channels.start * terms.len();
+    /// A part of the panel that starts with a channel: some terms, of at most one step.
+    pub(super) fn panel(&self, group: usize, terms: &Range<usize>, channel: usize) -> &[f32] {
+        let FilterForm { width, .. } = self.form;
+        let lanes = self.results.next_multiple_of(width);
+        let block = terms.start / BLOCK_K * BLOCK_K;
+        let block_len = BLOCK_K.min(self.terms - block);
+        let start =
+            (group * self.terms + block) * lanes + channel * block_len + (terms.start - block) * width;
         let data: &[f32] = bytemuck::cast_slice(&self.data);
-        &data[start..][..channels.len().next_multiple_of(self.form.width) * terms.len()]
+        &data[start..][..terms.len() * width]
     }
 
     /// # Panics

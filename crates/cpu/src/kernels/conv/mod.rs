@@ -4,9 +4,10 @@
 //! Each element is one sum in order, from its bias or 0: over the taps of the window and then channels where channels
 //! lie last, over channels and then taps where they come first. Its bits depend on the sizes alone.
 //!
-//! Bound by arithmetic. A thread copies the elements under a block of positions into panels (`pixels`), `BLOCK_K` of
+//! Bound by arithmetic. A thread copies the elements under a block of positions into panels (`pixels`), `STEP_K` of
 //! the sum at a time, and multiplies them with the panels of the filter (`filter`), which are packed once, when the
-//! model is initialized. Filters of one channel each have a way of their own (`depthwise`).
+//! model is initialized. The right panel of a product stays in the L1 cache while the left ones pass by. Filters of one
+//! channel each have a way of their own (`depthwise`).
 
 mod depthwise;
 mod filter;
@@ -24,14 +25,14 @@ use graph::ops::{self, FilterLayout, ImageLayout};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
 pub use self::depthwise::{DEPTHWISE_VARIANTS, DepthwiseKernel, depthwise};
-use self::filter::BLOCK_K;
+use self::filter::STEP_K;
 pub use self::filter::{FilterForm, PackedFilter, Side};
 pub use self::geometry::Geometry;
 pub use self::operands::{Activation, Conv, Depthwise};
-use self::pixels::Pixels;
+use self::pixels::{PACK, Pack, Pixels};
 use super::disjoint::Disjoint;
 use super::floats::{self, is_float};
-use super::matmul::{self, Product, RightForm, TileKernel, tile_size};
+use super::matmul::{self, Form, Product, ROW, TileKernel, tile_size};
 use super::operands::view;
 use super::unary;
 use super::variant::Variant;
@@ -55,11 +56,13 @@ pub fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, out: &m
         return;
     }
     let pixel_width = if geometry.channels_last { rows } else { columns };
-    Job { kernel: variant.run, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
+    let pack = PACK.iter().find(|pack| pack.name == variant.name).expect("the same variants").run;
+    Job { kernel: variant.run, pack, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
 }
 
 struct Job<'a> {
     kernel: TileKernel,
+    pack: Pack,
     conv: &'a Conv<'a>,
     /// Of a panel of positions.
     pixel_width: usize,
@@ -81,7 +84,8 @@ impl Job<'_> {
         let count = self.conv.geometry.positions();
         let (pixels, channels) = self.part_size(batch * groups, 4 * pool.threads());
         let (pixel_parts, channel_parts) = (count.div_ceil(pixels), results.div_ceil(channels));
-        let terms = self.conv.geometry.terms().min(BLOCK_K);
+        let terms = self.conv.geometry.terms().min(STEP_K);
+        let pixel_len = if self.conv.geometry.channels_last { ROW } else { terms };
         let part_of = |len: usize, size: usize, index: usize| index * size..len.min((index + 1) * size);
         pool.run(batch * groups * pixel_parts * channel_parts, &|chunk| {
             let (item, chunk) =
@@ -92,7 +96,7 @@ impl Job<'_> {
                 pixels: part_of(count, pixels, chunk / channel_parts),
                 channels: part_of(results, channels, chunk % channel_parts),
             };
-            let len = part.pixels.len().next_multiple_of(self.pixel_width) * terms;
+            let len = part.pixels.len().next_multiple_of(self.pixel_width) * pixel_len;
             with_scratch(len, |panels| self.compute(&part, panels));
         });
     }
@@ -127,14 +131,13 @@ impl Job<'_> {
             None if geometry.terms() == 0 => self.fill(part, &vec![0.0; geometry.results]),
             None => {}
         }
-        if geometry.terms() == 0 {
-            self.activate(part, 0..self.sides(part).0);
-        }
-        for start in (0..geometry.terms()).step_by(BLOCK_K) {
-            let terms = start..geometry.terms().min(start + BLOCK_K);
-            pixels.pack(terms.clone(), panels);
+        for start in (0..geometry.terms()).step_by(STEP_K) {
+            let terms = start..geometry.terms().min(start + STEP_K);
+            // SAFETY: the variant of the tile is available, so this one is.
+            unsafe { (self.pack)(&pixels, terms.clone(), panels) };
             self.multiply(part, terms, panels);
         }
+        self.activate(part);
     }
 
     /// Starts sums from the bias.
@@ -152,39 +155,41 @@ impl Job<'_> {
         }
     }
 
-    /// Multiplies packed positions by the filter.
+    /// Multiplies packed positions by the filter, all left panels by one right panel after the other.
     fn multiply(&self, part: &Part, terms: Range<usize>, pixels: &[f32]) {
-        let filter = self.conv.filter.panels(part.group, &terms, &part.channels);
-        let (left, right, tile_rows) = match self.conv.geometry.channels_last {
-            true => (pixels, filter, self.pixel_width),
-            false => (filter, pixels, self.conv.filter.width()),
+        let (filter, k) = (self.conv.filter, terms.len());
+        let filter_at = |channel: usize| filter.panel(part.group, &terms, part.channels.start + channel);
+        let panel_len = self.pixel_width * if self.conv.geometry.channels_last { ROW } else { k };
+        let pixels_at = |pixel: usize| &pixels[pixel / self.pixel_width * panel_len..][..panel_len];
+        let (form, height, width) = match self.conv.geometry.channels_last {
+            true => (Form::Rows, self.pixel_width, filter.width()),
+            false => (Form::Packed, filter.width(), self.pixel_width),
         };
-        let (rows, columns) = self.sides(part);
-        let k = terms.len();
+        let ((rows, columns), stride) = (self.sides(part), self.row_stride());
         let resume = terms.start > 0 || self.conv.bias.is_some();
-        let stride = self.row_stride();
-        for (panel, first) in (0..rows).step_by(tile_rows).enumerate() {
-            let left = &left[panel * tile_rows * k..][..tile_rows * k];
-            let count = tile_rows.min(rows - first);
-            let start = self.start(part, first);
-            // SAFETY: the left panel is as long as sliced; the right ones hold `columns`, as `Pixels::pack` and
-            // `PackedFilter::panels` give them; the part lies within `out` and is this chunk's alone.
-            unsafe {
-                let out = self.out.pointer(start..start + (count - 1) * stride + columns);
-                let form = RightForm::Packed;
-                (self.kernel)(&Product::new(left, right, form, k, count, columns, out, stride, resume));
-            }
-            if terms.end == self.conv.geometry.terms() {
-                self.activate(part, first..first + count);
+        for column in (0..columns).step_by(width) {
+            for row in (0..rows).step_by(height) {
+                let (left, right) = match form {
+                    Form::Rows => (pixels_at(row), filter_at(column)),
+                    _ => (filter_at(row), pixels_at(column)),
+                };
+                let (rows, columns) = (height.min(rows - row), width.min(columns - column));
+                let start = self.start(part, row) + column;
+                // SAFETY: the panels are as long as sliced, for `k` terms; the part lies within `out` and is this
+                // chunk's alone.
+                unsafe {
+                    let out = self.out.pointer(start..start + (rows - 1) * stride + columns);
+                    (self.kernel)(&Product::new(left, right, form, k, rows, columns, out, stride, resume));
+                }
             }
         }
     }
 
-    /// Applies the activation to some rows of a part, whose sums are complete.
-    fn activate(&self, part: &Part, rows: Range<usize>) {
+    /// Applies the activation to a part whose sums are complete.
+    fn activate(&self, part: &Part) {
         let Some(activation) = self.conv.activation else { return };
-        let (_, columns) = self.sides(part);
-        for row in rows {
+        let (rows, columns) = self.sides(part);
+        for row in 0..rows {
             let start = self.start(part, row);
             // SAFETY: the part is this chunk's alone.
             activation.apply(unsafe { self.out.part(start..start + columns) });

@@ -1,16 +1,32 @@
-//! The elements under a block of positions of the window, copied into panels that the product's tile reads.
+//! The elements under a block of positions of the window, copied for the product's tile.
 //!
 //! Where channels come first, a row of a panel is one tap of one channel at neighbouring positions: runs of rows of
-//! the image, which are found once for all channels. Where they lie last, it is gathered from as many pixels, or from rows
-//! of the window where all of their elements lie side by side: pixels of few channels are short.
+//! the image, which are found once for all channels and joined to whole vectors. Where they lie last, each position has a
+//! row of terms: runs of channels, or rows of the window if all of their elements lie side by side.
 
 use std::ops::Range;
 
 use super::Geometry;
 use crate::kernels::every::join_every;
+use crate::kernels::matmul::ROW;
+use crate::kernels::variant::variants;
+use crate::vec::{LANES, Simd};
 
-/// Elements transposed at a time.
-const STEP: usize = 16;
+/// Writes some terms of the sums, a step's, to panels or rows.
+pub(super) type Pack = unsafe fn(&Pixels<'_>, Range<usize>, &mut [f32]);
+
+variants! {
+    pub(super) static PACK = pack, (pixels: &Pixels<'_>, terms: Range<usize>, to: &mut [f32])
+}
+
+#[inline(always)]
+fn pack<S: Simd>(s: S, pixels: &Pixels<'_>, terms: Range<usize>, to: &mut [f32]) {
+    if pixels.geometry.channels_last {
+        pixels.copy_rows(s, terms, to);
+    } else {
+        pixels.copy_panels(s, terms, to);
+    }
+}
 
 /// Some positions of one group of channels of one image.
 pub(super) struct Pixels<'a> {
@@ -22,9 +38,9 @@ pub(super) struct Pixels<'a> {
     positions: Range<usize>,
     /// Of a panel.
     width: usize,
-    /// Runs by panel and tap, where channels come first.
+    /// Runs by vector and tap, where channels come first.
     runs: Vec<Run>,
-    /// Where the runs of a panel and tap end.
+    /// Where the runs of a vector and tap end.
     ends: Vec<usize>,
 }
 
@@ -63,23 +79,13 @@ impl<'a> Pixels<'a> {
         pixels
     }
 
-    /// Writes panels of some terms of the sums; lanes missing from the last are 0.
-    pub(super) fn pack(&self, terms: Range<usize>, panels: &mut [f32]) {
-        let starts = self.positions.clone().step_by(self.width);
-        for (panel, (first, to)) in starts.zip(panels.chunks_exact_mut(self.width * terms.len())).enumerate()
-        {
-            match self.geometry.channels_last {
-                true => self.gather_panel(first, terms.clone(), to),
-                false => self.copy_panel(panel, terms.clone(), to),
-            }
-        }
-    }
-
+    /// Where channels come first: the runs of each vector of each panel, by tap.
     fn find_runs(&mut self) {
         let geometry = self.geometry;
         let [_, _, across] = geometry.to;
-        for first in self.positions.clone().step_by(self.width) {
-            let end = self.positions.end.min(first + self.width);
+        let padded = self.positions.start + self.positions.len().next_multiple_of(self.width);
+        for first in (self.positions.start..padded).step_by(LANES) {
+            let end = self.positions.end.min(first + LANES);
             for tap in 0..geometry.taps() {
                 let mut position = first;
                 while position < end {
@@ -95,45 +101,106 @@ impl<'a> Pixels<'a> {
         }
     }
 
-    fn copy_panel(&self, panel: usize, terms: Range<usize>, to: &mut [f32]) {
-        let (taps, stride) = (self.geometry.taps(), self.geometry.strides[2]);
+    /// The runs of a vector seen by a tap.
+    fn runs(&self, vector: usize, tap: usize) -> &[Run] {
+        let list = vector * self.geometry.taps() + tap;
+        let start = if list == 0 { 0 } else { self.ends[list - 1] };
+        &self.runs[start..self.ends[list]]
+    }
+
+    /// Writes panels `[terms, width]`; lanes missing from the last are 0.
+    #[inline(always)]
+    fn copy_panels<S: Simd>(&self, s: S, terms: Range<usize>, panels: &mut [f32]) {
+        let (taps, vectors) = (self.geometry.taps(), self.width / LANES);
         let plane: usize = self.geometry.from.iter().product();
-        for (term, lanes) in terms.zip(to.chunks_exact_mut(self.width)) {
-            let (channel, list) = (term / taps, panel * taps + term % taps);
-            let x = &self.x[channel * plane..][..plane];
-            let start = if list == 0 { 0 } else { self.ends[list - 1] };
-            let runs = &self.runs[start..self.ends[list]];
-            if runs.iter().map(|run| run.count).sum::<usize>() < lanes.len() {
-                lanes.fill(0.0);
-            }
-            for run in runs {
-                join_every(stride, &mut lanes[run.lane..][..run.count], &x[run.from..], |_, x| x);
+        let count = self.positions.len().div_ceil(self.width) * vectors;
+        let mut lanes = [0f32; LANES];
+        (0..LANES).for_each(|lane| lanes[lane] = lane as f32);
+        // SAFETY: the array has sixteen values.
+        let lanes = unsafe { s.load(lanes.as_ptr()) };
+        for vector in 0..count {
+            let panel = &mut panels[vector / vectors * self.width * terms.len()..];
+            for tap in 0..taps {
+                let runs = self.runs(vector, tap);
+                let first = terms.start.saturating_sub(tap).div_ceil(taps);
+                let mut to = (first * taps + tap - terms.start) * self.width + vector % vectors * LANES;
+                let mut from = first * plane;
+                while to < terms.len() * self.width {
+                    let to_lanes = &mut panel[to..][..LANES];
+                    match runs {
+                        _ if self.geometry.strides[2] > 1 => {
+                            to_lanes.fill(0.0);
+                            for run in runs {
+                                let (to, x) =
+                                    (&mut to_lanes[run.lane..][..run.count], &self.x[from + run.from..]);
+                                join_every(
+                                    self.geometry.strides[2],
+                                    to,
+                                    x,
+                                    #[inline(always)]
+                                    |_, x| x,
+                                );
+                            }
+                        }
+                        [run] if run.count == LANES => {
+                            to_lanes.copy_from_slice(&self.x[from + run.from..][..LANES]);
+                        }
+                        _ => {
+                            let joined = self.join(s, lanes, runs, from);
+                            // SAFETY: as many as sliced.
+                            unsafe { s.store(to_lanes.as_mut_ptr(), joined) };
+                        }
+                    }
+                    to += taps * self.width;
+                    from += plane;
+                }
             }
         }
     }
 
-    fn gather_panel(&self, first: usize, terms: Range<usize>, to: &mut [f32]) {
-        let geometry = self.geometry;
-        let lanes = self.width.min(self.positions.end - first);
-        if lanes < self.width {
-            to.fill(0.0);
+    /// A vector of some runs of a channel that starts at an element, and zeros elsewhere.
+    #[inline(always)]
+    fn join<S: Simd>(&self, s: S, lanes: S::F32, runs: &[Run], from: usize) -> S::F32 {
+        let mut joined = s.splat(0.0);
+        for run in runs {
+            let from = from + run.from;
+            // Whole vectors, if they are in the image, whose other lanes are left out.
+            let whole = from.checked_sub(run.lane).and_then(|start| self.x.get(start..start + LANES));
+            let mut stage = [0f32; LANES];
+            let source = match whole {
+                Some(whole) => whole,
+                None => {
+                    stage[run.lane..][..run.count].copy_from_slice(&self.x[from..][..run.count]);
+                    &stage
+                }
+            };
+            let before = s.less(lanes, s.splat(run.lane as f32));
+            let inside = s.less(lanes, s.splat((run.lane + run.count) as f32));
+            // SAFETY: the slice has sixteen values.
+            let x = unsafe { s.load(source.as_ptr()) };
+            joined = s.select(before, joined, s.select(inside, x, joined));
         }
-        let corners: Vec<[isize; 3]> =
-            (first..first + lanes).map(|position| corner(geometry, position)).collect();
-        for (group, corners) in corners.chunks(4).enumerate() {
-            let whole = corners.iter().all(|corner| self.has_row(*corner));
+        joined
+    }
+
+    /// Writes a row of terms for each position, [`ROW`] apart.
+    #[inline(always)]
+    fn copy_rows<S: Simd>(&self, s: S, terms: Range<usize>, rows: &mut [f32]) {
+        let geometry = self.geometry;
+        for (position, row) in self.positions.clone().zip(rows.chunks_exact_mut(ROW)) {
+            let corner = corner(geometry, position);
+            let whole = self.has_row(corner);
             let mut term = terms.start;
             while term < terms.end {
                 let (tap, channel) = (term / geometry.channels, term % geometry.channels);
                 // Terms that lie side by side in the image.
                 let taps = if whole { geometry.window[2] - tap % geometry.window[2] } else { 1 };
                 let count = (taps * geometry.channels - channel).min(terms.end - term);
-                let runs: [Option<&[f32]>; 4] = std::array::from_fn(|lane| {
-                    let pixel = self.pixel(*corners.get(lane)?, tap)?;
-                    Some(&pixel[self.channel + channel..])
-                });
-                let rows = &mut to[(term - terms.start) * self.width..][..count * self.width];
-                transpose(&runs[..corners.len()], &mut rows[4 * group..], self.width, count);
+                let to = &mut row[term - terms.start..];
+                match self.pixel(corner, tap) {
+                    Some(pixel) => copy_run(s, &pixel[self.channel + channel..], to, count),
+                    None => to[..count].fill(0.0),
+                }
                 term += count;
             }
         }
@@ -185,36 +252,16 @@ fn run(geometry: &Geometry, tap: usize, position: usize, count: usize) -> Option
     (count > 0).then_some(Run { lane, count, from })
 }
 
-/// Writes the first elements of up to four runs side by side into rows of `width`.
-#[inline]
-fn transpose(runs: &[Option<&[f32]>], to: &mut [f32], width: usize, count: usize) {
-    match *runs {
-        [a] => transpose_runs([a], to, width, count),
-        [a, b] => transpose_runs([a, b], to, width, count),
-        [a, b, c] => transpose_runs([a, b, c], to, width, count),
-        [a, b, c, d] => transpose_runs([a, b, c, d], to, width, count),
-        _ => unreachable!("one to four runs"),
-    }
-}
-
-#[inline]
-fn transpose_runs<const N: usize>(runs: [Option<&[f32]>; N], to: &mut [f32], width: usize, count: usize) {
-    for start in (0..count).step_by(STEP) {
-        let to = &mut to[start * width..];
-        let take = STEP.min(count - start);
-        if runs.iter().flatten().any(|run| run.len() < start + STEP) {
-            for (lane, run) in runs.iter().enumerate() {
-                (0..take).for_each(|i| to[i * width + lane] = run.map_or(0.0, |run| run[start + i]));
-            }
-            continue;
-        }
-        let lanes =
-            runs.map(|run| run.map_or(&[0.0; STEP], |run| run[start..].first_chunk().expect("so long")));
-        let write = |i: usize| to[i * width..][..N].copy_from_slice(&lanes.map(|lane| lane[i]));
-        match take {
-            // As many as the compiler knows.
-            STEP => (0..STEP).for_each(write),
-            _ => (0..take).for_each(write),
-        }
+/// Copies some elements, in whole vectors if there are so many: the row goes on, or has room for one more.
+#[inline(always)]
+fn copy_run<S: Simd>(s: S, from: &[f32], to: &mut [f32], count: usize) {
+    let (Some(from), Some(to)) =
+        (from.get(..count.next_multiple_of(LANES)), to.get_mut(..count.next_multiple_of(LANES)))
+    else {
+        return to[..count].copy_from_slice(&from[..count]);
+    };
+    for start in (0..count).step_by(LANES) {
+        // SAFETY: both have whole vectors.
+        unsafe { s.store(to.as_mut_ptr().add(start), s.load(from.as_ptr().add(start))) };
     }
 }

@@ -12,7 +12,7 @@ use engine::{Kernel, KernelCall};
 use tensor::Shape;
 
 use super::pack::LaneSlice;
-use super::tile::{Product, RightForm, TileKernel, tile_size};
+use super::tile::{Form, Product, TileKernel, tile_size};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::ragged::check_offsets;
@@ -189,7 +189,7 @@ impl Job<'_> {
                 // SAFETY: the variant is available; the panels are packed in whole, and the scores are `count` rows.
                 unsafe {
                     let out = scores.as_mut_ptr();
-                    let form = RightForm::Packed;
+                    let form = Form::Packed;
                     (self.kernel)(&Product::new(left, k, form, dim, count, keys, out, keys, false));
                 }
                 self.add_bias(index, head, first, scores, shares);
@@ -201,7 +201,7 @@ impl Job<'_> {
                 // SAFETY: as above; no one else writes these rows of this head.
                 unsafe {
                     let out = self.out.pointer(start..start + (count - 1) * lane + width);
-                    let form = RightForm::Packed;
+                    let form = Form::Packed;
                     (self.kernel)(&Product::new(left, v, form, keys, count, width, out, lane, false));
                 }
             }

@@ -20,8 +20,8 @@ pub use self::exact::{Wide, matmul_exact};
 pub(crate) use self::kernel::{kernel_for, packing, split_kernel, strides};
 use self::pack::LaneSlice;
 pub(crate) use self::split::matmul_split;
-pub(super) use self::tile::RightForm;
 pub(crate) use self::tile::tile_size;
+pub(super) use self::tile::{Form, ROW};
 pub use self::tile::{Product, TileKernel, VARIANTS};
 use super::disjoint::Disjoint;
 use super::variant::{Variant, fastest};
@@ -198,7 +198,7 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
                 columns: sub(&part.columns, column, columns),
             };
             let (left, right) = (&left[row * ks.len()..], &right[column * ks.len()..]);
-            self.multiply(&share, ks.clone(), left, right, RightForm::Packed);
+            self.multiply(&share, ks.clone(), left, right, Form::Packed);
         });
     }
 
@@ -237,11 +237,11 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
             {
                 let start = self.right(first.item, first.columns.clone(), ks.clone()).start;
                 let end = start + (ks.len() - 1) * stride + whole;
-                self.multiply(&first, ks.clone(), left, &b[start..end], RightForm::Direct(*stride));
+                self.multiply(&first, ks.clone(), left, &b[start..end], Form::Direct(*stride));
             }
             if !rest.columns.is_empty() {
                 self.right(rest.item, rest.columns.clone(), ks.clone()).pack(self.tile_columns, right);
-                self.multiply(&rest, ks, left, right, RightForm::Packed);
+                self.multiply(&rest, ks, left, right, Form::Packed);
             }
         }
     }
@@ -273,13 +273,14 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
     }
 
     /// Multiplies packed panels of a part's rows by its columns, from the first on.
-    fn multiply(&self, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32], form: RightForm) {
+    fn multiply(&self, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32], form: Form) {
         let MatmulShape { m, n, .. } = self.shape;
         let k = ks.len();
         let columns = part.columns.len();
         let right_len = match form {
-            RightForm::Packed => columns.next_multiple_of(self.tile_columns) * k,
-            RightForm::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
+            Form::Packed => columns.next_multiple_of(self.tile_columns) * k,
+            Form::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
+            Form::Rows => unreachable!("the left matrix is packed"),
         };
         assert!(
             right.len() >= right_len,

@@ -5,10 +5,9 @@ use crate::vec::{LANES, Simd};
 
 /// One panel of the left matrix, several of the right, and the part of the result that is their product.
 pub struct Product {
-    /// `[k, tile rows]`
     left: *const f32,
     right: *const f32,
-    right_form: RightForm,
+    form: Form,
     k: usize,
     /// At most the tile's rows.
     rows: usize,
@@ -20,14 +19,19 @@ pub struct Product {
     resume: bool,
 }
 
-/// How the right matrix lies in memory.
+/// How both matrices lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kernels) enum RightForm {
-    /// `[panels, k, tile columns]`
+pub(in crate::kernels) enum Form {
+    /// A panel `[k, tile rows]`, and panels `[panels, k, tile columns]`.
     Packed,
-    /// As it came: rows of whole tiles, this far apart.
+    /// As [`Form::Packed`], but the right matrix as it came: rows of whole tiles, this far apart.
     Direct(usize),
+    /// As [`Form::Packed`], but the left matrix in rows that are [`ROW`] apart.
+    Rows,
 }
+
+/// From one row of [`Form::Rows`] to the next: no power of two, so that rows do not share sets of the cache.
+pub(in crate::kernels) const ROW: usize = 256 + 16;
 
 /// Multiplies panels; sound where `Product::new`'s promise holds and the variant is available.
 pub type TileKernel = unsafe fn(&Product);
@@ -56,7 +60,7 @@ impl Product {
     pub(in crate::kernels) unsafe fn new(
         left: &[f32],
         right: &[f32],
-        right_form: RightForm,
+        form: Form,
         k: usize,
         rows: usize,
         columns: usize,
@@ -65,7 +69,7 @@ impl Product {
         resume: bool,
     ) -> Product {
         let (left, right) = (left.as_ptr(), right.as_ptr());
-        Product { left, right, right_form, k, rows, columns, out, out_stride, resume }
+        Product { left, right, form, k, rows, columns, out, out_stride, resume }
     }
 }
 
@@ -73,45 +77,55 @@ impl Product {
 fn multiply<S: Simd>(s: S, product: &Product) {
     // SAFETY: the promise made to `Product::new`; each arm has at least as many rows as the product.
     unsafe {
-        match (S::REGISTERS, product.right_form, product.rows) {
-            (32, RightForm::Direct(stride), 1) => direct::<S, 14, 1, 16, 2>(s, product, stride),
-            (32, RightForm::Direct(stride), 2) => direct::<S, 14, 2, 8, 2>(s, product, stride),
-            (32, RightForm::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
-            (32, RightForm::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
-            (32, RightForm::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
-            (32, RightForm::Packed, 1) => packed::<S, 14, 1, 2>(s, product),
-            (32, RightForm::Packed, 2) => packed::<S, 14, 2, 2>(s, product),
-            (32, RightForm::Packed, 3..5) => packed::<S, 14, 4, 2>(s, product),
-            (32, RightForm::Packed, 5..9) => packed::<S, 14, 8, 2>(s, product),
-            (32, RightForm::Packed, _) => packed::<S, 14, 14, 2>(s, product),
-            (8, RightForm::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
-            (8, RightForm::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
-            (8, RightForm::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
-            (8, RightForm::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
-            (8, RightForm::Packed, 1) => packed::<S, 6, 1, 1>(s, product),
-            (8, RightForm::Packed, 2) => packed::<S, 6, 2, 1>(s, product),
-            (8, RightForm::Packed, 3..5) => packed::<S, 6, 4, 1>(s, product),
-            (8, RightForm::Packed, _) => packed::<S, 6, 6, 1>(s, product),
-            (_, RightForm::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
-            (_, RightForm::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
-            (_, RightForm::Packed, 1) => packed::<S, 2, 1, 1>(s, product),
-            (_, RightForm::Packed, _) => packed::<S, 2, 2, 1>(s, product),
+        match (S::REGISTERS, product.form, product.rows) {
+            (32, Form::Direct(stride), 1) => direct::<S, 14, 1, 16, 2>(s, product, stride),
+            (32, Form::Direct(stride), 2) => direct::<S, 14, 2, 8, 2>(s, product, stride),
+            (32, Form::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
+            (32, Form::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
+            (32, Form::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
+            (32, Form::Packed, 1) => packed::<S, 1, 14, 1, 2>(s, product),
+            (32, Form::Packed, 2) => packed::<S, 1, 14, 2, 2>(s, product),
+            (32, Form::Packed, 3..5) => packed::<S, 1, 14, 4, 2>(s, product),
+            (32, Form::Packed, 5..9) => packed::<S, 1, 14, 8, 2>(s, product),
+            (32, Form::Packed, _) => packed::<S, 1, 14, 14, 2>(s, product),
+            (32, Form::Rows, 1..5) => packed::<S, ROW, 1, 4, 2>(s, product),
+            (32, Form::Rows, 5..9) => packed::<S, ROW, 1, 8, 2>(s, product),
+            (32, Form::Rows, _) => packed::<S, ROW, 1, 14, 2>(s, product),
+            (8, Form::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
+            (8, Form::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
+            (8, Form::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
+            (8, Form::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
+            (8, Form::Packed, 1) => packed::<S, 1, 6, 1, 1>(s, product),
+            (8, Form::Packed, 2) => packed::<S, 1, 6, 2, 1>(s, product),
+            (8, Form::Packed, 3..5) => packed::<S, 1, 6, 4, 1>(s, product),
+            (8, Form::Packed, _) => packed::<S, 1, 6, 6, 1>(s, product),
+            (8, Form::Rows, 1..4) => packed::<S, ROW, 1, 3, 1>(s, product),
+            (8, Form::Rows, _) => packed::<S, ROW, 1, 6, 1>(s, product),
+            (_, Form::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
+            (_, Form::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
+            (_, Form::Packed, 1) => packed::<S, 1, 2, 1, 1>(s, product),
+            (_, Form::Packed, _) => packed::<S, 1, 2, 2, 1>(s, product),
+            (_, Form::Rows, _) => packed::<S, ROW, 1, 2, 1>(s, product),
         }
     }
 }
 
-/// Multiplies packed panels, computing `R` rows of a left panel that has `STRIDE`, `C` vectors across.
+/// Multiplies packed panels, computing `R` rows of a left panel whose rows are `APART` apart and its terms `STEP`, `C`
+/// vectors across.
 ///
 /// # Safety
-/// As `Product::new`, and `product.rows <= R <= STRIDE`.
+/// As `Product::new`, and `product.rows <= R`, and the left panel has `R` rows.
 #[inline(always)]
-unsafe fn packed<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(s: S, product: &Product) {
+unsafe fn packed<S: Simd, const APART: usize, const STEP: usize, const R: usize, const C: usize>(
+    s: S,
+    product: &Product,
+) {
     for start in (0..product.columns).step_by(C * LANES) {
         // SAFETY: the caller's promise.
         unsafe {
             let right = product.right.add(start * product.k);
             let columns = (product.columns - start).min(C * LANES);
-            tile::<S, STRIDE, R, C>(s, product, right, C * LANES, product.out.add(start), columns);
+            tile::<S, APART, STEP, R, C>(s, product, right, C * LANES, product.out.add(start), columns);
         }
     }
 }
@@ -131,12 +145,12 @@ unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, c
     unsafe {
         while start + C * LANES <= product.columns {
             let (right, out) = (product.right.add(start), product.out.add(start));
-            tile::<S, STRIDE, R, C>(s, product, right, right_stride, out, C * LANES);
+            tile::<S, 1, STRIDE, R, C>(s, product, right, right_stride, out, C * LANES);
             start += C * LANES;
         }
         while start < product.columns {
             let (right, out) = (product.right.add(start), product.out.add(start));
-            tile::<S, STRIDE, R, LAST>(s, product, right, right_stride, out, LAST * LANES);
+            tile::<S, 1, STRIDE, R, LAST>(s, product, right, right_stride, out, LAST * LANES);
             start += LAST * LANES;
         }
     }
@@ -147,7 +161,7 @@ unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, c
 /// # Safety
 /// As [`packed`]; `right` has `k` rows of `C` whole vectors.
 #[inline(always)]
-unsafe fn tile<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(
+unsafe fn tile<S: Simd, const APART: usize, const STEP: usize, const R: usize, const C: usize>(
     s: S,
     product: &Product,
     right: *const f32,
@@ -155,19 +169,22 @@ unsafe fn tile<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(
     out: *mut f32,
     columns: usize,
 ) {
-    let mut sums = [[s.splat(0.0); C]; R];
+    // Loops over rows that there may be fewer of index arrays in memory, so they have arrays of their own: the sums then
+    // stay in registers.
+    let mut start = [[s.splat(0.0); C]; R];
     // SAFETY: the caller's promise; only the product's rows and columns of `out` are touched.
     unsafe {
         if product.resume {
-            for (r, sums) in sums.iter_mut().enumerate() {
-                for (c, sum) in sums.iter_mut().enumerate() {
+            for (r, start) in start.iter_mut().enumerate() {
+                for (c, start) in start.iter_mut().enumerate() {
                     if r < product.rows && c * LANES < columns {
                         let from = out.add(r * product.out_stride + c * LANES);
-                        *sum = s.load_partial(from, LANES.min(columns - c * LANES));
+                        *start = s.load_partial(from, LANES.min(columns - c * LANES));
                     }
                 }
             }
         }
+        let mut sums = start;
         let (mut left, mut right) = (product.left, right);
         for _ in 0..product.k {
             let mut row = [s.splat(0.0); C];
@@ -175,19 +192,20 @@ unsafe fn tile<S: Simd, const STRIDE: usize, const R: usize, const C: usize>(
                 *row = s.load(right.add(c * LANES));
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                let factor = s.splat(*left.add(r));
+                let factor = s.splat(*left.add(r * APART));
                 for (sum, row) in sums.iter_mut().zip(row) {
                     *sum = s.fma(factor, row, *sum);
                 }
             }
-            left = left.add(STRIDE);
+            left = left.wrapping_add(STEP);
             right = right.wrapping_add(right_stride);
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (c, sum) in sums.iter().enumerate() {
+        let results = sums;
+        for (r, results) in results.iter().enumerate() {
+            for (c, result) in results.iter().enumerate() {
                 if r < product.rows && c * LANES < columns {
                     let to = out.add(r * product.out_stride + c * LANES);
-                    s.store_partial(to, *sum, LANES.min(columns - c * LANES));
+                    s.store_partial(to, *result, LANES.min(columns - c * LANES));
                 }
             }
         }
