@@ -132,7 +132,13 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        check_content_type(request.headers())?;
+        if let Err(error) = check_content_type(request.headers()) {
+            // The body is read all the same, as hyper closes connections with an unread one, which clients may use again.
+            if !request.headers().contains_key(header::EXPECT) {
+                let _ = Bytes::from_request(request, state).await;
+            }
+            return Err(error);
+        }
         let (mut parts, body) = request.into_parts();
         let Ok(context) = Context::from_request_parts(&mut parts, state).await;
         let bytes =
