@@ -302,7 +302,7 @@ pub(crate) async fn attach(
     let open = connection.as_ref().map(|connection| connection.request(is_http2));
     let requests = &server.requests;
     #[cfg(feature = "otlp")]
-    let parent = traces::parent(request.headers());
+    let parent = server.traces.as_ref().map(|_| traces::parent(request.headers())).unwrap_or_default();
     let context = Context(requests.begin(|number| Record {
         server: Arc::clone(&server),
         id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),

@@ -68,7 +68,7 @@ pub(crate) struct Traces {
     pub(crate) content: bool,
 }
 
-/// What only spans need to know of a request.
+/// The facts of a request that only its span holds.
 #[derive(Default)]
 pub(crate) struct SpanFacts {
     /// How tokens are chosen.
@@ -124,7 +124,7 @@ impl Traces {
         span.end_with_timestamp(clock.now);
     }
 
-    /// Sends the spans that are left. There are no more afterwards.
+    /// Sends the remaining spans and stops.
     pub(crate) fn finish(&self) {
         if let Err(error) = self.provider.shutdown() {
             tracing::warn!("the last traces were not sent: {error}");
@@ -149,7 +149,7 @@ impl SpanFacts {
         let all = [
             count("gen_ai.request.choice.count", Some(n).filter(|&n| n > 1)),
             count("gen_ai.request.max_tokens", request.max_new_tokens),
-            // `usize::MAX` is all tokens, which is no limit.
+            // `usize::MAX` means no limit.
             count("gen_ai.request.top_k", sampling.top_k),
             float("gen_ai.request.temperature", sampling.temperature),
             float("gen_ai.request.top_p", sampling.top_p),
@@ -247,7 +247,7 @@ fn events(facts: &Facts, clock: &Clock) -> Vec<Event> {
     all.map(|(name, at)| Event::new(name, at, Vec::new(), 0)).collect()
 }
 
-/// A message in the shape of the conventions. Content that is no text stays as it was given.
+/// A message in the shape of the conventions. Other content than text is passed on unchanged.
 fn message(role: &str, content: serde_json::Value) -> serde_json::Value {
     json!({ "role": role, "parts": [{ "type": "text", "content": content }] })
 }

@@ -30,7 +30,7 @@ pub fn rope_table(positions: &[u32], inverse_frequencies: &[f32], scale: f32) ->
 
 /// Sine and cosine of an angle up to 2³², within two ulp, the same on every system: C libraries differ in the last bit.
 fn sin_cos(angle: f64) -> (f64, f64) {
-    // The rest of π/2, which is no f64.
+    // π/2 minus the nearest f64.
     const REST: f64 = 6.123_233_995_736_766e-17;
     let quarters = (angle * FRAC_2_PI).round_ties_even();
     // |r| <= π/4; the first step is exact.

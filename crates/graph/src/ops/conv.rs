@@ -33,7 +33,7 @@ pub struct Conv {
     pub layout: ImageLayout,
     /// Of `filter`.
     pub filter_layout: FilterLayout,
-    /// What is applied to every result.
+    /// The function that each sum passes through.
     pub activation: Option<Unary>,
 }
 
@@ -103,7 +103,10 @@ impl Define for Conv {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let axes = if self.name() == "conv3d" { 3 } else { 2 };
         self.windows.expect_axes(axes)?;
-        refuse_if!(self.activation == Some(Unary::Not), "activation is not, which is no function of floats");
+        refuse_if!(
+            self.activation == Some(Unary::Not),
+            "activation `not` takes truth values, expected a function of floats"
+        );
         let [x, filter, ..] = *filter_operands(inputs, axes)? else { unreachable!("at least 2 operands") };
         let sizes = expect_static("filter", filter)?;
         let channels = sizes[self.filter_layout.channel_axis(sizes.len())];
@@ -260,7 +263,7 @@ mod tests {
             Conv { activation: Some(Unary::Not), ..same },
             &[(
                 &["f32[1, 5, 5, 3]", "f32[3, 3, 3, 16]"],
-                "conv2d: activation is not, which is no function of floats",
+                "conv2d: activation `not` takes truth values, expected a function of floats",
             )],
         );
         check_types(Conv::new(3), &[(&["f32[n, 4, h, w, 1]", "f32[2, 1, 1, 1, 5]"], "f32[n, 3, h, w, 5]")]);

@@ -28,7 +28,7 @@ impl Define for ExpertLinear {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         if self.gate == Some(Unary::Not) {
-            return Err(TypeError::new("gate is not, which is no function of floats"));
+            return Err(TypeError::new("gate `not` takes truth values, expected a function of floats"));
         }
         let [x, experts, weights @ ..] = inputs else { return Err(self.arity(inputs.len())) };
         if weights.len() != self.weights() {
@@ -156,7 +156,10 @@ mod tests {
             ],
         );
         let not = ExpertLinear { gate: Some(Unary::Not) };
-        check_types(not, &[(&[], "expert_linear: gate is not, which is no function of floats")]);
+        check_types(
+            not,
+            &[(&[], "expert_linear: gate `not` takes truth values, expected a function of floats")],
+        );
     }
 
     #[test]

@@ -142,7 +142,10 @@ impl Linear {
         }
         refuse_if!(self.gate.is_some() && self.weights != 2, "a gate takes 2 weights, got {}", self.weights);
         for (role, function) in [("gate", self.gate), ("activation", self.activation)] {
-            refuse_if!(function == Some(Unary::Not), "{role} is not, which is no function of floats");
+            refuse_if!(
+                function == Some(Unary::Not),
+                "{role} `not` takes truth values, expected a function of floats"
+            );
         }
         if let (Some(gate), Some(activation)) = (self.gate, self.activation) {
             let (gate, activation) = (gate.name(), activation.name());
@@ -234,11 +237,11 @@ mod tests {
             (Linear { gate: Some(Unary::Silu), ..PLAIN }, "linear: a gate takes 2 weights, got 1"),
             (
                 Linear { weights: 2, gate: Some(Unary::Not), ..PLAIN },
-                "linear: gate is not, which is no function of floats",
+                "linear: gate `not` takes truth values, expected a function of floats",
             ),
             (
                 Linear { activation: Some(Unary::Not), ..PLAIN },
-                "linear: activation is not, which is no function of floats",
+                "linear: activation `not` takes truth values, expected a function of floats",
             ),
             (
                 Linear { weights: 2, gate: Some(Unary::Silu), activation: Some(Unary::Relu), ..PLAIN },

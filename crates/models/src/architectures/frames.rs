@@ -54,7 +54,7 @@ pub const FRAMES: &[Frame] = &[
     },
 ];
 
-/// What a `config.json` says of the text part.
+/// The keys of a `config.json` about the text part.
 #[derive(Deserialize)]
 struct Outer {
     #[serde(alias = "llm_config")]

@@ -34,7 +34,7 @@ pub(super) struct ExportTensor {
     is_vector: bool,
     /// What becomes of each value, if it changes.
     pub(super) change: Option<fn(f32) -> f32>,
-    /// What ranges of rows are multiplied by, one factor after the other.
+    /// Factors on ranges of rows, applied in this order.
     pub(super) factors: Vec<(Range<usize>, f32)>,
     /// Which column of the checkpoint each one is, if they change places.
     column_order: Option<Vec<usize>>,

@@ -106,7 +106,7 @@ impl Plan {
         let share = if threads == 1 { usize::MAX } else { total.div_ceil(4 * threads).max(1) };
         let partial_len = partial_len(attention.width(batch.layout().head_dim()));
         let at_once = if attention.chosen.is_some() { 1 } else { tiles.len() / (4 * threads) };
-        let at_once = if threads == 1 { TILES_AT_ONCE } else { at_once.clamp(1, TILES_AT_ONCE) };
+        let at_once = at_once.clamp(1, TILES_AT_ONCE);
         let mut plan = Plan { tiles: Vec::new(), tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
         for tile in tiles {
             plan.add(tile, share, partial_len);

@@ -17,7 +17,7 @@ pub struct Conv<'a> {
     pub filter: &'a PackedFilter,
     /// One number for each channel of the result.
     pub bias: Option<&'a [f32]>,
-    /// What is applied to every result.
+    /// The function that each sum passes through.
     pub activation: Option<Activation>,
 }
 
@@ -31,12 +31,12 @@ pub struct Depthwise<'a> {
     pub filter: &'a [f32],
     /// One number for each channel.
     pub bias: Option<&'a [f32]>,
-    /// What is applied to every result.
+    /// The function that each sum passes through.
     pub activation: Option<Activation>,
 }
 
 impl Depthwise<'_> {
-    /// What results are at least, which costs next to nothing where they are computed: 0 for the activation `relu`.
+    /// The lower bound of results: 0 for `relu`, which costs almost nothing there, else minus infinity.
     pub(super) fn least(&self) -> f32 {
         if self.activation.is_some_and(|activation| activation.function == Unary::Relu) {
             0.0

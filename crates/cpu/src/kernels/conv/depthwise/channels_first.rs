@@ -154,7 +154,7 @@ struct Rows<'a, S: Simd> {
     /// From what the first of them sees.
     copy: &'a [f32],
     width: usize,
-    /// What results are at least.
+    /// The lower bound of results.
     least: S::F32,
 }
 
