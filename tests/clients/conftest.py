@@ -1,8 +1,9 @@
-"""A server for the tests: `peri serve` with the built-in model and, where the shared data is, an embedding model."""
+"""Servers for the tests: by default `peri serve` with the built-in model and, where the shared data is, an embedding model."""
 
 import os
 import re
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,9 @@ DATA = Path(os.environ.get("PERIHELION_TEST_DATA", ROOT.parent / "shared" / "dat
 ENCODER = DATA / "minilm-l6-v2"
 
 
-@pytest.fixture(scope="session")
-def server():
-    """The address of the server, such as `http://127.0.0.1:1234`."""
-    models = ["storyteller"] + ([str(ENCODER)] if ENCODER.exists() else [])
+@contextmanager
+def serve(models):
+    """Runs a server of models, and gives its address, such as `http://127.0.0.1:1234`."""
     command = [os.environ["PERI"], "serve", *models, "--port", "0", "--quiet"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
@@ -28,6 +28,13 @@ def server():
     finally:
         process.terminate()
         assert process.wait(timeout=30) == 0
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The address of a server."""
+    with serve(["storyteller"] + ([str(ENCODER)] if ENCODER.exists() else [])) as address:
+        yield address
 
 
 @pytest.fixture

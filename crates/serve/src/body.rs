@@ -16,7 +16,7 @@ use utoipa::openapi::schema::{AllOf, Object, OneOf, Schema};
 
 use crate::context::Context;
 use crate::error::ApiError;
-use crate::json::UniqueKeys;
+use crate::json::{Typed, UniqueKeys};
 
 /// The deepest nesting of arrays and objects.
 const MAX_DEPTH: usize = 64;
@@ -96,7 +96,7 @@ impl Fields {
             // A `?` stands for an optional value, which is no part of the path in JSON.
             unknown.insert(path.to_string().replace(".?", ""));
         };
-        let reader = serde_ignored::Deserializer::new(&self.object, &mut note);
+        let reader = serde_ignored::Deserializer::new(Typed(&self.object), &mut note);
         let group = serde_path_to_error::deserialize(reader).map_err(|error| {
             let path = error.path().to_string();
             let problem = error.inner().to_string();

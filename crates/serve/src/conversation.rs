@@ -58,6 +58,7 @@ impl ConversationFields {
         let budget = self.thinking_token_budget;
         let thinking = thinking.or(budget.map(|_| Thinking::new("thinking_token_budget", true)));
         let thinking = thinking.map(|thinking| thinking.within(budget));
+        check_roles(&self.messages)?;
         let chat = Chat {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             continue_final_message: self.continue_final_message.unwrap_or(false),
@@ -65,6 +66,21 @@ impl ConversationFields {
             ..Chat::new(self.messages.into_iter().map(Value::Object).collect())
         };
         Ok(Turn { tools, thinking, ..Turn::from(chat) })
+    }
+}
+
+/// Checks that messages have roles. Which roles there are is for the chat template to say.
+///
+/// # Errors
+/// If the role of a message is missing or not a string.
+pub(crate) fn check_roles(messages: &[Map<String, Value>]) -> Result<(), ApiError> {
+    let wrong = |message: &Map<String, Value>| !message.get("role").is_some_and(Value::is_string);
+    match messages.iter().position(wrong) {
+        Some(index) => {
+            let expected = "a string, such as \"user\"";
+            Err(wrong_role(&messages[index], &format!("messages[{index}]"), expected))
+        }
+        None => Ok(()),
     }
 }
 
@@ -116,10 +132,12 @@ pub(crate) fn role_of<'a>(
     roles: &[&str],
 ) -> Result<&'a str, ApiError> {
     let role = message.get("role").and_then(Value::as_str);
-    role.filter(|role| roles.contains(role)).ok_or_else(|| {
-        let path = format!("{path}.role");
-        let given = message.get("role").map_or_else(|| "missing".to_string(), Value::to_string);
-        let message = format!("{path} is {given}: give {}", roles.join(", "));
-        ApiError::invalid(path, message)
-    })
+    role.filter(|role| roles.contains(role)).ok_or_else(|| wrong_role(message, path, &roles.join(", ")))
+}
+
+fn wrong_role(message: &Map<String, Value>, path: &str, expected: &str) -> ApiError {
+    let path = format!("{path}.role");
+    let given = message.get("role").map_or_else(|| "missing".to_string(), Value::to_string);
+    let message = format!("{path} is {given}: give {expected}");
+    ApiError::invalid(path, message)
 }

@@ -16,17 +16,19 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/ConversationFields/properties/tools/items", TOOL),
     ("/ConversationFields/properties/tool_choice", CHOICE),
     ("/ConversationFields/properties/reasoning_effort", EFFORT),
-    ("/KeepAliveField/oneOf/1", r#"{"pattern": "^-?[0-9]{1,6}(ns|us|ms|s|m|h)?$"}"#),
+    (
+        "/MessagesField/properties/messages/items",
+        r#"{"required": ["role"], "properties": {"role": {"type": "string"}}}"#,
+    ),
+    ("/KeepAliveField/oneOf/1", r#"{"pattern": "^-?[0-9]{1,5}(ns|us|ms|s|m|h)?$"}"#),
     ("/KeepAliveField/oneOf/0", r#"{"maximum": 1000000000}"#),
-    ("/Sampling/properties/temperature", r#"{"maximum": 1000000}"#),
     ("/Sampling/properties/top_p", r#"{"minimum": 0.0001}"#),
+    ("/Sampling/properties/repetition_penalty", r#"{"minimum": 0.01, "maximum": 100}"#),
     ("/Sampling/properties/stop_token_ids", r#"{"maxItems": 4096}"#),
     ("/Sampling/properties/logit_bias", BIASES),
     ("/OneOrMany/oneOf/1", r#"{"items": {"type": "string", "minLength": 1}, "maxItems": 256}"#),
-    ("/ScoredTexts/oneOf/0", r#"{"minLength": 1}"#),
-    ("/ScoredTexts/oneOf/1", TEXTS),
+    ("/ScoredTexts/oneOf/1", r#"{"minItems": 1, "maxItems": 2048}"#),
     ("/RerankFields/properties/documents", r#"{"minItems": 1, "maxItems": 2048}"#),
-    ("/RerankFields/properties/query", r#"{"minLength": 1}"#),
     ("/UnsupportedFields/properties/modalities", r#"{"enum": [["text"], null]}"#),
     ("/UnsupportedFields/properties/audio", NULL),
     ("/UnsupportedFields/properties/prediction", NULL),
@@ -34,17 +36,31 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/UnsupportedFields/properties/store", r#"{"enum": [false, null]}"#),
     ("/UnsupportedFields/properties/functions", r#"{"enum": [[], null]}"#),
     ("/UnsupportedFields/properties/chat_template", NULL),
+    ("/CreateUnsupportedFields/properties/files", NULL),
+    ("/CreateUnsupportedFields/properties/adapters", NULL),
+    ("/CreateUnsupportedFields/properties/quantize", NULL),
+    ("/CreateUnsupportedFields/properties/messages", NULL),
+    ("/CreateUnsupportedFields/properties/modelfile", NULL),
     ("/FormFields/properties/guided_choice", r#"{"minItems": 1}"#),
     ("/MessagesPromptFields/properties/messages/items", ANTHROPIC_MESSAGE),
     ("/MessagesPromptFields/properties/system", r#"{"type": ["string", "array", "null"]}"#),
     ("/ResponseAnswerFields/properties/input", r#"{"type": ["string", "array"], "minItems": 1}"#),
     ("/ResponseAnswerFields/properties/tool_choice", CHOICE),
+    ("/RefusedFields/properties/truncation", r#"{"enum": ["disabled", null]}"#),
+    ("/RefusedFields/properties/background", r#"{"enum": [false, null]}"#),
+    ("/RefusedFields/properties/conversation", NULL),
+    ("/RefusedFields/properties/prompt", NULL),
     ("/Prompts/oneOf/1", r#"{"minItems": 1, "maxItems": 1024}"#),
     ("/Input/oneOf/1", TEXTS),
     ("/Input/oneOf/0", r#"{"minLength": 1}"#),
     ("/Tensors/properties/inputs", r#"{"minItems": 1, "maxItems": 1}"#),
     ("/InputTensor/properties/name", r#"{"enum": ["text_input"]}"#),
     ("/InputTensor/properties/datatype", r#"{"enum": ["BYTES"]}"#),
+    ("/InputTensor/properties/data", r#"{"minItems": 1, "maxItems": 1024}"#),
+    (
+        "/PullModelField/properties/model",
+        r#"{"pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$"}"#,
+    ),
 ];
 const NULL: &str = r#"{"type": "null"}"#;
 const TEXTS: &str = r#"{"items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2048}"#;
@@ -52,9 +68,10 @@ const BIASES: &str = r#"{"propertyNames": {"pattern": "^[0-9]+$"},
     "additionalProperties": {"type": "number", "minimum": -1000000, "maximum": 1000000}}"#;
 const EFFORT: &str = r#"{"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]}"#;
 const CHOICE: &str = r#"{"type": ["string", "object", "null"],
-    "anyOf": [{"enum": ["none", "auto", "required", null]}, {"type": "object", "required": ["type"]}]}"#;
+    "anyOf": [{"enum": ["none", "auto", "required", null]}, {"type": "object", "required": ["type"],
+        "properties": {"type": {"enum": ["function", "allowed_tools"]}}}]}"#;
 const MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
-    "role": {"enum": ["developer", "system", "user", "assistant", "tool"]},
+    "role": {"type": "string", "examples": ["developer", "system", "user", "assistant", "tool"]},
     "content": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object",
         "required": ["type", "text"], "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}}]}}}"#;
 const ANTHROPIC_MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {

@@ -24,14 +24,13 @@ pub(crate) struct Sampling {
     #[schema(minimum = 0, maximum = 1)]
     min_p: Option<f32>,
     /// Taken off a token's logit once it stands in the answer.
-    #[schema(minimum = -2, maximum = 2)]
+    #[schema(minimum = -100, maximum = 100)]
     presence_penalty: Option<f32>,
     /// Taken off a token's logit for each time it stands in the answer.
-    #[schema(minimum = -2, maximum = 2)]
+    #[schema(minimum = -100, maximum = 100)]
     frequency_penalty: Option<f32>,
     /// Divides the logits of tokens that occurred before.
     #[serde(alias = "repeat_penalty")]
-    #[schema(exclusive_minimum = 0)]
     repetition_penalty: Option<f32>,
     /// The same seed, prompt and options give the same answer. The default is random.
     pub(crate) seed: Option<i64>,

@@ -134,8 +134,6 @@ pub(crate) struct Shared {
     pub(crate) log: AccessLog,
     #[cfg(feature = "otlp")]
     pub(crate) traces: Option<Traces>,
-    /// The instruction sets of the devices.
-    targets: String,
     /// Whether the models that are to be in memory from the start are not all there.
     is_starting: AtomicBool,
     /// Set when the server is to end.
@@ -214,10 +212,11 @@ impl Shared {
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
-    /// Identifies the build, the files and settings of a model, and the instruction set. Equal requests to servers with
-    /// equal fingerprints get equal answers.
+    /// Identifies the build, the files and settings of a model, and the system with its architecture, not the instruction
+    /// set, which changes no answer. Equal requests to servers with equal fingerprints get equal answers.
     pub(crate) fn fingerprint(&self, model: &ActiveModel) -> String {
-        format!("peri-{}-{}-{}", self.config.build, model.fingerprint(), self.targets)
+        let (system, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
+        format!("peri-{}-{}-{architecture}-{system}", self.config.build, model.fingerprint())
     }
 }
 
@@ -308,7 +307,7 @@ impl Server {
         let listeners = runtime.block_on(listen(&config.addresses))?;
         let addresses: Vec<Address> =
             listeners.iter().map(Listener::address).collect::<Result<_, _>>().map_err(Error::Start)?;
-        let (settings, targets) = (config.models.clone(), targets(&session));
+        let settings = config.models.clone();
         let models = Models::new(models, settings, session, platform, runtime.handle())?;
         if let (Some(events), Some(address)) = (&config.kv_events, addresses.first()) {
             models.publish_cache_events(events, address)?;
@@ -325,7 +324,6 @@ impl Server {
             log: AccessLog::start(config.log).map_err(Error::Start)?,
             #[cfg(feature = "otlp")]
             traces: config.traces.as_ref().map(|traces| Traces::start(traces, &config.build)).transpose()?,
-            targets,
             is_starting: AtomicBool::new(true),
             stop: watch::Sender::new(false),
             work: watch::Sender::new(0),
@@ -370,11 +368,6 @@ impl Server {
         #[cfg(feature = "otlp")]
         shared.traces.iter().for_each(Traces::finish);
     }
-}
-
-fn targets(session: &InferenceSession) -> String {
-    let targets = session.devices().iter().map(|device| device.target().replace(' ', "-"));
-    targets.collect::<Vec<_>>().join("-")
 }
 
 async fn listen(addresses: &[Address]) -> Result<Vec<Listener>, Error> {

@@ -38,6 +38,8 @@ export class Announcer {
   /** @param {string} text The whole answer. @param {string} ending */
   end(text, ending) {
     const rest = text.slice(this.read).trim().slice(0, 2000);
+    // A frame that was asked for before the end can still follow: it finds nothing more to say.
+    this.read = text.length;
     this.say(rest ? `${rest} ${ending}` : ending);
   }
 }

@@ -400,7 +400,7 @@ fn memory_of_a_model_that_leaves_goes_back_to_the_system() {
     let base = memory();
     let [mut used, mut left] = [0, 0];
     for _ in 0..3 {
-        let body = json!({"prompt": "Once", "max_tokens": 50, "ignore_eos": true, "n": 8}).to_string();
+        let body = json!({"prompt": "Once", "max_tokens": 200, "ignore_eos": true, "n": 64}).to_string();
         assert!(served.reply("POST", "/v1/completions", "", &body).starts_with("HTTP/1.1 200"));
         used = memory();
         served.reply("POST", "/admin/unload", "", r#"{"model": "storyteller"}"#);

@@ -26,6 +26,7 @@ const MAX_TEXTS: usize = 1024;
 pub(crate) struct InferRequest {
     #[serde(flatten)]
     tensors: Tensors,
+    #[schema(value_type = Option<Parameters>)]
     parameters: Parameters,
 }
 

@@ -37,6 +37,9 @@ pub(crate) enum KeepAliveField {
 const UNITS: [(&str, f64); 6] =
     [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
+/// The longest time, in seconds: 31 years.
+const LONGEST: f64 = 1e9;
+
 impl KeepAlive {
     /// Whether the model is to be unloaded at once.
     pub(crate) fn is_zero(self) -> bool {
@@ -44,10 +47,11 @@ impl KeepAlive {
     }
 
     fn of_seconds(seconds: f64) -> Result<KeepAlive, String> {
-        if seconds < 0.0 {
-            return Ok(KeepAlive::Forever);
+        match seconds {
+            ..0.0 => Ok(KeepAlive::Forever),
+            0.0..=LONGEST => Ok(KeepAlive::For(Duration::from_secs_f64(seconds))),
+            _ => Err(expected(&seconds.to_string())),
         }
-        Duration::try_from_secs_f64(seconds).map(KeepAlive::For).map_err(|_| expected(&seconds.to_string()))
     }
 }
 
@@ -86,7 +90,9 @@ impl TryFrom<KeepAliveField> for KeepAlive {
 }
 
 fn expected(given: &str) -> String {
-    format!("`{given}`: give seconds, a duration such as 5m or 1h30m, 0 for at once, or -1 for never")
+    format!(
+        "`{given}`: give seconds, up to {LONGEST}, a duration such as 5m or 1h30m, 0 for at once, or -1 for never"
+    )
 }
 
 #[cfg(test)]
@@ -106,7 +112,7 @@ mod tests {
         for text in ["-1", "-1m", "-0.5"] {
             assert_eq!(text.parse(), Ok(KeepAlive::Forever), "{text}");
         }
-        for text in ["", "m", "5 m", "5d", "never", "1e999", "NaN", "5m!"] {
+        for text in ["", "m", "5 m", "5d", "never", "1e999", "1e9m", "NaN", "5m!"] {
             assert!(text.parse::<KeepAlive>().is_err(), "{text}");
         }
         let field = |json: &str| serde_json::from_str::<KeepAlive>(json).map_err(|error| error.to_string());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::options::{Fitted, Options};
+use super::options::{Fitted, Options, in_options};
 use super::{append, error_object};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
@@ -167,8 +167,7 @@ impl AnswerFields {
         reading.tokens = std::mem::take(&mut request.prompt);
         let logprobs = self.logprobs.unwrap_or(false).then_some(self.top_logprobs.unwrap_or(0));
         let request = reading.into_request(Request { logprobs, ..request }, model);
-        let (request, reader) =
-            request.map_err(|error| error.rename("max_tokens", "num_predict").within("options"))?;
+        let (request, reader) = request.map_err(in_options)?;
         let requests = vec![request];
         if let Some(counted) = dry_run.answer(model, &requests, &context) {
             return Ok(counted);
@@ -193,15 +192,24 @@ impl AnswerFields {
     /// The answer to an empty prompt, which only loads the model; or unloads it, if it is to stay for no time.
     ///
     /// # Errors
-    /// If the model cannot be loaded.
-    pub(super) async fn nothing(&self, models: &Arc<Models>, shape: Shape) -> Result<Response, ApiError> {
+    /// If the model cannot be loaded, or does not take the options.
+    pub(super) async fn nothing(
+        &self,
+        options: Options,
+        models: &Arc<Models>,
+        shape: Shape,
+    ) -> Result<Response, ApiError> {
         let (reason, id) = match self.keep_alive {
             Some(keep_alive) if keep_alive.is_zero() => {
                 let model = models.find(self.model.as_deref())?;
                 models.keep_alive(&model, keep_alive);
                 ("unload", model.id().to_string())
             }
-            keep_alive => ("load", models.acquire(self.model.as_deref(), keep_alive).await?.id.clone()),
+            keep_alive => {
+                let model = models.acquire(self.model.as_deref(), keep_alive).await?;
+                options.check(&model)?;
+                ("load", model.id.clone())
+            }
         };
         let lines = Lines { reason, ..Lines::new(&id, shape) };
         let end = lines.end_of(Usage::default(), Timings::none());

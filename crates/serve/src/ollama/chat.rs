@@ -13,6 +13,7 @@ use super::answer::{AnswerFields, AnswerLine, Route, Shape};
 use super::options::Options;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
+use crate::conversation::check_roles;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::generation::{ToolUse, Turn};
@@ -25,6 +26,7 @@ pub(crate) struct OllamaChatRequest {
     conversation: MessagesField,
     #[serde(flatten)]
     answer: AnswerFields,
+    #[schema(value_type = Option<Options>)]
     options: Options,
     #[serde(flatten)]
     dry_run: DryRunField,
@@ -69,7 +71,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let OllamaChatRequest { conversation, answer, options, dry_run } = body;
     let Some(turn) = conversation.into_turn()? else {
-        return answer.nothing(&shared.models, Shape::Chat).await;
+        return answer.nothing(options, &shared.models, Shape::Chat).await;
     };
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let route = Route { model, shared: &shared, context };
@@ -83,8 +85,10 @@ impl MessagesField {
     /// If a message has images, or a tool is not a function.
     fn into_turn(self) -> Result<Option<Turn>, ApiError> {
         let tools = ToolUse::new(self.tools, None, None)?;
+        let given = self.messages.unwrap_or_default();
+        check_roles(&given)?;
         let mut messages = Vec::new();
-        for (index, mut message) in self.messages.unwrap_or_default().into_iter().enumerate() {
+        for (index, mut message) in given.into_iter().enumerate() {
             let images = message.remove("images");
             if images.as_ref().and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
                 let path = format!("messages[{index}].images");

@@ -25,6 +25,7 @@ pub(crate) struct GenerateRequest {
     prompt: PromptFields,
     #[serde(flatten)]
     answer: AnswerFields,
+    #[schema(value_type = Option<Options>)]
     options: Options,
     #[serde(flatten)]
     dry_run: DryRunField,
@@ -83,7 +84,7 @@ pub(crate) async fn create(
     let GenerateRequest { prompt, answer, options, dry_run } = body;
     prompt.check()?;
     if prompt.is_empty() {
-        return answer.nothing(&shared.models, Shape::Generate).await;
+        return answer.nothing(options, &shared.models, Shape::Generate).await;
     }
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let prompt = prompt.into_prompt(model, model.loaded.generator()?);

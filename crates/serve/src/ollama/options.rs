@@ -34,6 +34,17 @@ impl Options {
         fields.object(name, |fields| Ok(Options { lengths: fields.take()?, sampling: fields.take()? }))
     }
 
+    /// Checks the options of a request that makes no tokens. Models that make no text take any.
+    ///
+    /// # Errors
+    /// If an option has a wrong value.
+    pub(super) fn check(self, model: &ActiveModel) -> Result<(), ApiError> {
+        let Ok(generator) = model.loaded.generator() else { return Ok(()) };
+        let vocabulary = generator.model().decoder().vocab;
+        let Fitted { request, .. } = self.request(model, Vec::new(), false)?;
+        request.validate(vocabulary).map_err(|error| in_options(error.into()))
+    }
+
     /// The request of a prompt. `truncate` cuts prompts that are too long from the front.
     ///
     /// # Errors
@@ -77,4 +88,9 @@ impl Options {
         let request = Request { prompt, max_new_tokens, ..model.request(self.sampling)? };
         Ok(Fitted { request, truncated })
     }
+}
+
+/// An error about a request, with the place in `options` of the field that is wrong.
+pub(super) fn in_options(error: ApiError) -> ApiError {
+    error.rename("max_tokens", "num_predict").within("options")
 }

@@ -150,6 +150,7 @@ fn options_without_effect_are_named_and_wrong_ones_refused() {
     check(json!({"options": {"temperature": "hot"}}), "options.temperature: invalid type");
     check(json!({"options": {"top_p": 7}}), "options.top_p is 7");
     check(json!({"options": []}), "options: give an object");
+    check(json!({"prompt": "", "options": {"top_p": 7}}), "options.top_p is 7");
     check(json!({"template": "{{ .Prompt }}"}), "template is not supported");
     check(json!({"suffix": "end"}), "suffix is not supported");
     check(json!({"context": [1, 2]}), "send conversations to /api/chat");
@@ -158,6 +159,10 @@ fn options_without_effect_are_named_and_wrong_ones_refused() {
     check(json!({"think": "hard"}), "think is `hard`: give none, minimal");
     let (_, message) = error(&server, CHAT, &json!({"messages": [{"role": "user", "images": ["aGk="]}]}));
     assert!(message.starts_with("messages[0].images"), "{message}");
+    let (_, message) = error(&server, CHAT, &json!({"messages": [], "options": {"stop_token_ids": [5000]}}));
+    assert!(message.starts_with("options.stop_token_ids is 5000"), "{message}");
+    let (_, message) = error(&server, CHAT, &json!({"messages": [{"content": "Hi"}]}));
+    assert_eq!(message, "messages[0].role is missing: give a string, such as \"user\"");
     assert_eq!(error(&server, CHAT, &json!({"model": "llama3"})).0, 404);
 }
 

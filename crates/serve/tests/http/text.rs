@@ -23,6 +23,9 @@ fn tokens_become_the_same_text_again() {
     let back = server.post("/detokenize", &json!({"tokens": bare["tokens"]})).ok();
     assert_eq!((&back["prompt"], &back["content"]), (&json!(text), &json!(text)));
     assert_eq!(server.post("/v1/detokenize", &json!({"tokens": bare["tokens"]})).ok(), back);
+    let floats: Vec<f64> =
+        bare["tokens"].as_array().unwrap().iter().map(|token| token.as_f64().unwrap()).collect();
+    assert_eq!(server.post("/detokenize", &json!({"tokens": floats})).ok(), back, "7.0 is an integer");
 }
 
 #[test]
@@ -109,6 +112,8 @@ fn wrong_fields_are_named() {
     check("/detokenize", json!({"tokens": [-1]}), "tokens[0]", "invalid value");
     let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]);
     check("/apply-template", json!({"messages": image}), "messages[0].content[0]", "has the type image_url");
+    let no_role = json!({"messages": [{"role": null, "content": "Hi"}]});
+    check("/apply-template", no_role, "messages[0].role", "messages[0].role is null: give a string");
     let kwargs = json!({"messages": conversation(), "chat_template_kwargs": {"tokenize": true}});
     check("/apply-template", kwargs, "chat_template_kwargs.tokenize", "cannot be set");
 }

@@ -590,6 +590,18 @@ def test_live_region_reads_sentences(site):
     assert "".join(words) == "".join(answer(tab).split())
 
 
+def test_live_region_keeps_the_end_of_an_answer(site):
+    tab = site.tab()
+    said = tab.js("""import('/ui/announcer.js').then(({ Announcer }) => {
+        const announcer = new Announcer(document.createElement('div'));
+        announcer.begin(0);
+        announcer.end('One. Two.', 'End of the answer.');
+        announcer.follow('One. Two.');
+        return announcer.region.textContent;
+    })""")
+    assert said == "One. Two. End of the answer.", said
+
+
 def test_every_view_is_accessible_in_both_themes(site):
     problems = accessibility.check_views(site, ask, button)
     assert problems == [], "\n".join(problems)

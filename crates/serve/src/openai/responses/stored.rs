@@ -80,8 +80,10 @@ pub(crate) async fn cancel(State(shared): State<Arc<Shared>>, Path(id): Path<Str
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListParams {
     /// 1 to 100 items; 20 by default.
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
     /// `asc` or `desc`, which is the default.
+    #[param(pattern = "^(asc|desc)$")]
     order: Option<String>,
     /// Only items after the one with this id.
     after: Option<String>,
