@@ -69,7 +69,7 @@ mod _perihelion {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         pipelines::add_attributes(module.py())?;
         module.add("BufferProtocol", protocol::make(module.py())?)?;
-        #[cfg(debug_assertions)]
+        #[cfg(feature = "panics")]
         module.setattr("_panic", wrap_pyfunction!(running::_panic, module)?)?;
         Ok(())
     }

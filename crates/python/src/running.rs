@@ -101,7 +101,7 @@ pub(crate) fn keep_panics_quiet() {
 }
 
 /// Panics, for the test of what becomes of panics.
-#[cfg(debug_assertions)]
+#[cfg(feature = "panics")]
 #[pyfunction]
 pub(crate) fn _panic(py: Python<'_>, message: String) -> PyResult<()> {
     detached(py, || panic!("{message}"))

@@ -160,12 +160,10 @@ impl SupportedEncoding {
         Some(self.stored_dtype()).filter(|dtype| dtype.is_block())
     }
 
-    /// The dtype of keys and values in the cache.
+    /// The dtype of cached keys and values: f16 for quantized weights, whose own rounding is much coarser; otherwise the
+    /// dtype of the weights.
     pub const fn cache_dtype(self) -> DType {
-        match self {
-            SupportedEncoding::Bfloat16 => DType::BF16,
-            _ => DType::F32,
-        }
+        if self.stored_dtype().is_block() { DType::F16 } else { self.stored_dtype() }
     }
 
     /// Whether GGUF files store these blocks. Those of GPTQ and its like are made while files of other formats are read.
@@ -313,8 +311,9 @@ mod tests {
         };
         assert_eq!(facts(SupportedEncoding::Float32), (DType::F32, None, DType::F32));
         assert_eq!(facts(SupportedEncoding::Bfloat16), (DType::BF16, None, DType::BF16));
-        assert_eq!(facts(SupportedEncoding::Q4K), (DType::U8, Some(DType::Q4K), DType::F32));
-        assert_eq!(facts(SupportedEncoding::Gptq), (DType::U8, Some(DType::Gptq), DType::F32));
+        assert_eq!(facts(SupportedEncoding::Float16), (DType::F16, None, DType::F16));
+        assert_eq!(facts(SupportedEncoding::Q4K), (DType::U8, Some(DType::Q4K), DType::F16));
+        assert_eq!(facts(SupportedEncoding::Gptq), (DType::U8, Some(DType::Gptq), DType::F16));
         let gguf = [SupportedEncoding::Q6K, SupportedEncoding::Gptq, SupportedEncoding::Float32];
         assert_eq!(gguf.map(SupportedEncoding::is_gguf), [true, false, false]);
         for dtype in DType::every() {

@@ -67,6 +67,18 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Presses Ctrl-D until the process ends: one that comes before the line editor has the terminal may be lost.
+    fn leave(mut self) -> (Option<i32>, String) {
+        let start = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(60), "no end on\n{:?}", self.screen());
+            // Fails if the process has just ended.
+            let _ = self.keyboard.write_all(b"\x04");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.end()
+    }
+
     /// Waits for the end; gives the exit code and all that was shown.
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
@@ -113,8 +125,7 @@ fn every_turn_of_a_chat_shows_that_the_model_reads() {
         terminal.press("Once upon a time\r");
         terminal.wait_for("[prompt ", turn);
     }
-    terminal.press("\u{4}");
-    let (code, screen) = terminal.end();
+    let (code, screen) = terminal.leave();
     assert_eq!(code, Some(0), "{screen}");
     for turn in screen.split("[prompt ").take(3) {
         assert!(turn.contains("reading"), "{screen:?}");
@@ -128,8 +139,7 @@ fn lines_typed_while_the_model_loads_are_messages() {
     terminal.wait_for("[prompt ", 2);
     terminal.press("/stats\r");
     terminal.wait_for("conversation   4 messages", 1);
-    terminal.press("\u{4}");
-    assert_eq!(terminal.end().0, Some(0));
+    assert_eq!(terminal.leave().0, Some(0));
 }
 
 #[test]
@@ -148,15 +158,13 @@ fn thoughts_are_dimmed_and_folded() {
     terminal.press("Once\r");
     terminal.wait_for("[prompt ", 2);
     assert_eq!(terminal.screen().matches("\u{1b}[2m").count(), before, "{:?}", terminal.screen());
-    terminal.press("\u{4}");
-    terminal.end();
+    terminal.leave();
 
     let mut plain = Terminal::run("no-color", &arguments, &[("NO_COLOR", "1")], "");
     plain.wait_for("/help lists", 1);
     plain.press("Once\r");
     plain.wait_for("[prompt ", 1);
-    plain.press("\u{4}");
-    let (_, screen) = plain.end();
+    let (_, screen) = plain.leave();
     assert!(!has_style(&screen), "{screen:?}");
 }
 
@@ -174,8 +182,7 @@ fn typed_text_has_the_terminals_own_colours() {
     terminal.wait_for("/help lists", 1);
     terminal.press("Once\r");
     terminal.wait_for("[prompt ", 1);
-    terminal.press("\u{4}");
-    let (_, screen) = terminal.end();
+    let (_, screen) = terminal.leave();
     assert!(!has_style(&screen), "white on white cannot be read: {screen:?}");
 }
 
@@ -198,8 +205,7 @@ fn dumb_terminals_get_lines() {
     terminal.wait_for("[prompt ", 1);
     terminal.press("/rest\n");
     terminal.wait_for("unknown command /rest", 1);
-    terminal.press("\u{4}");
-    let (code, screen) = terminal.end();
+    let (code, screen) = terminal.leave();
     assert_eq!(code, Some(0), "{screen}");
     assert!(!screen.contains('\u{1b}'), "{screen:?}");
 }
