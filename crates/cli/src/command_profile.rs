@@ -39,11 +39,11 @@ const MODEL: &[&str] = &[
     "revision",
 ];
 /// Fields the compiled graph depends on.
-const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size"];
+const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size", "cache_dtype"];
 /// The memory budget.
 const MEMORY: &[&str] = &["gpu_memory_utilization"];
 /// The KV cache.
-const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of", "cache_dtype"];
+const CACHE: &[&str] = &["max_cache_batch_size", "cache_strategy", "pad_to_multiple_of"];
 /// The scheduler.
 const STEPS: &[&str] = &["max_ce_batch_size", "max_num_steps", "max_batch_tokens", "max_step_ms"];
 /// Artifacts.

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use half::bf16;
+use half::{bf16, f16};
 use perihelion_cpu::Pool;
 use perihelion_cpu::kernels::attention::{Attention, CacheElement, attention_with};
 use perihelion_cpu::kernels::kv_cache::{KvLayout, RaggedBatch, store};
@@ -20,9 +20,11 @@ fn main() {
     let filter = arguments.iter().find(|x| x.parse::<usize>().is_err());
     let bench = Bench { pool: Pool::new(threads), filter: filter.cloned().unwrap_or_default() };
     println!("{} threads", bench.pool.threads());
-    prefill(&bench);
+    prefill::<f32>(&bench);
+    prefill::<f16>(&bench);
     decode::<f32>(&bench);
     decode::<bf16>(&bench);
+    decode::<f16>(&bench);
     products(&bench);
     rows(&bench);
 }
@@ -71,15 +73,16 @@ fn noise(len: usize) -> Vec<f32> {
 }
 
 /// One sequence of 512 new tokens, alone and after 2048 others.
-fn prefill(bench: &Bench) {
+fn prefill<T: CacheElement>(bench: &Bench) {
     for (past, page_size) in [(0, 128), (0, 512), (2048, 128)] {
         for (heads, kv_heads, head_dim) in [(32, 8, 64), (32, 8, 128), (9, 3, 64)] {
             let tokens = 512;
-            let mut case = Case::<f32>::new(1, past, tokens, heads, kv_heads, head_dim, page_size);
+            let mut case = Case::<T>::new(1, past, tokens, heads, kv_heads, head_dim, page_size);
             let pairs = tokens * past + tokens * (tokens + 1) / 2;
             let work = 4.0 * (pairs * heads * head_dim) as f64 / 1e9;
-            let name = format!("prefill {tokens}+{past} {heads}/{kv_heads}x{head_dim} page {page_size}");
-            bench.each(&name, f32::VARIANTS, work, "GFLOP/s", |variant| case.run(bench, variant));
+            let name =
+                format!("prefill {} {tokens}+{past} {heads}/{kv_heads}x{head_dim} page {page_size}", T::NAME);
+            bench.each(&name, T::VARIANTS, work, "GFLOP/s", |variant| case.run(bench, variant));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What ops on images reach: GFLOP/s of convolutions, GB/s over what the others read and write; the best of some runs.
 //!
-//! `cargo bench -p perihelion-cpu --bench images -- [filter] [threads]`; each instruction set that this machine has, the
-//! fastest first.
+//! `cargo bench -p perihelion-cpu --bench images -- [parts of names]... [threads]`; each instruction set that this machine
+//! has, the fastest first, or the one that `PERIHELION_INSTRUCTION_SET` names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,17 +12,20 @@ use graph::ops::{
     Windows,
 };
 use graph::{Op, Type};
-use perihelion_cpu::{Cpu, InstructionSet};
-use tensor::{DType, Tensor};
+use perihelion_cpu::Cpu;
+use tensor::{AlignedBytes, DType, Shape, Tensor};
+
+mod instruction_sets;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
     let threads = arguments.iter().find_map(|x| x.parse().ok()).unwrap_or(0);
-    let filter = arguments.iter().find(|x| x.parse::<usize>().is_err()).cloned().unwrap_or_default();
-    for &set in InstructionSet::ALL.iter().rev() {
+    let filters: Vec<&String> = arguments.iter().filter(|x| x.parse::<usize>().is_err()).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
+    for set in instruction_sets::to_measure() {
         let cpu = Cpu::with_instruction_set(threads, set);
         println!("{}, {} threads", cpu.target(), cpu.pool().threads());
-        for problem in problems().into_iter().filter(|problem| problem.name.contains(&filter)) {
+        for problem in problems().into_iter().filter(|problem| wanted(&problem.name)) {
             problem.measure(&cpu);
         }
     }
@@ -39,7 +42,7 @@ struct Problem {
 /// A name, `[batch, channels, height, width]`, `[results, channels of a group, height, width]`, groups, stride, padding.
 type Convolution = (&'static str, [usize; 4], [usize; 4], usize, usize, usize);
 
-const CONVOLUTIONS: [Convolution; 10] = [
+const CONVOLUTIONS: [Convolution; 15] = [
     ("stem 7x7", [1, 3, 224, 224], [64, 3, 7, 7], 1, 2, 3),
     ("stem 3x3", [1, 3, 224, 224], [32, 3, 3, 3], 1, 2, 1),
     ("3x3 at 56", [1, 64, 56, 56], [64, 64, 3, 3], 1, 1, 1),
@@ -47,6 +50,11 @@ const CONVOLUTIONS: [Convolution; 10] = [
     ("3x3 at 14", [1, 256, 14, 14], [256, 256, 3, 3], 1, 1, 1),
     ("3x3 at 7", [1, 512, 7, 7], [512, 512, 3, 3], 1, 1, 1),
     ("1x1 at 56", [1, 64, 56, 56], [256, 64, 1, 1], 1, 1, 0),
+    ("1x1 at 112", [1, 32, 112, 112], [64, 32, 1, 1], 1, 1, 0),
+    ("1x1 at 28", [1, 256, 28, 28], [256, 256, 1, 1], 1, 1, 0),
+    ("1x1 at 14", [1, 512, 14, 14], [512, 512, 1, 1], 1, 1, 0),
+    ("1x1 at 7", [1, 1024, 7, 7], [1024, 1024, 1, 1], 1, 1, 0),
+    ("3x3 by 2", [1, 64, 56, 56], [128, 64, 3, 3], 1, 2, 1),
     ("depthwise at 112", [1, 32, 112, 112], [32, 1, 3, 3], 32, 1, 1),
     ("depthwise by 2", [1, 96, 112, 112], [96, 1, 3, 3], 96, 2, 1),
     ("depthwise at 14", [1, 384, 14, 14], [384, 1, 3, 3], 384, 1, 1),
@@ -141,10 +149,12 @@ impl Problem {
             .collect();
         let shape = results[0].static_shape().expect("a shape of numbers");
         let mut result = vec![0f32; shape.elements()];
+        let shapes: Vec<Shape> = self.operands.iter().map(|x| *x.shape()).collect();
+        let mut scratch = AlignedBytes::zeroed(kernel.scratch(&shapes, &[shape]));
         let (mut best, mut runs, begun) = (Duration::MAX, 0, Instant::now());
         while runs < 5 || (begun.elapsed() < Duration::from_millis(400) && runs < 400) {
             let start = Instant::now();
-            self.run(&kernel, &packed, bytemuck::cast_slice_mut(&mut result), shape);
+            self.run(&kernel, &packed, bytemuck::cast_slice_mut(&mut result), shape, &mut scratch);
             best = best.min(start.elapsed());
             runs += 1;
         }
@@ -162,7 +172,8 @@ impl Problem {
         kernel: &Arc<dyn Kernel>,
         packed: &[Option<PackedWeight>],
         bytes: &mut [u8],
-        shape: tensor::Shape,
+        shape: Shape,
+        scratch: &mut [u8],
     ) {
         let mut operands: Vec<Operand<'_>> = Vec::new();
         for (x, packed) in self.operands.iter().zip(packed) {
@@ -172,7 +183,7 @@ impl Problem {
             });
         }
         let mut results = [ViewMut { dtype: DType::F32, shape, bytes }];
-        let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch: &mut [] };
+        let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch };
         kernel.run(call).expect("good data");
     }
 }

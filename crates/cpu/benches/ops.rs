@@ -1,8 +1,8 @@
 //! What ops reach of the memory's speed: GB/s over what each reads and writes, the best of some runs; of products,
 //! GFLOP/s.
 //!
-//! `cargo bench -p perihelion-cpu --bench ops -- [filter] [threads]`; each instruction set that this machine has, the
-//! fastest first.
+//! `cargo bench -p perihelion-cpu --bench ops -- [parts of names]... [threads]`; each instruction set that this machine
+//! has, the fastest first, or the one that `PERIHELION_INSTRUCTION_SET` names.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,25 @@ use graph::ops::{
     Unary,
 };
 use graph::{Kind, Op, Type};
-use perihelion_cpu::{Cpu, InstructionSet};
+use perihelion_cpu::Cpu;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
+
+mod instruction_sets;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
     let threads = arguments.iter().find_map(|x| x.parse().ok()).unwrap_or(0);
-    let filter = arguments.iter().find(|x| x.parse::<usize>().is_err()).cloned().unwrap_or_default();
-    let devices = InstructionSet::ALL.iter().rev().map(|&set| Cpu::with_instruction_set(threads, set));
-    let devices: Vec<Cpu> = devices.collect();
+    let filters: Vec<&String> = arguments.iter().filter(|x| x.parse::<usize>().is_err()).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
+    let sets = instruction_sets::to_measure();
+    let devices: Vec<Cpu> = sets.into_iter().map(|set| Cpu::with_instruction_set(threads, set)).collect();
     println!("{}, {} threads", devices[0].target(), devices[0].pool().threads());
     for (op, operands) in problems() {
         let mut seen = Vec::new();
         for cpu in &devices {
             let problem = Problem::new(cpu, op.clone(), &operands);
             let name = problem.kernel.name();
-            if name.contains(&filter) && !seen.contains(&name) {
+            if wanted(&name) && !seen.contains(&name) {
                 problem.measure(&name);
                 if op == MatMul.into() {
                     Problem::new(cpu, op.clone(), &operands)

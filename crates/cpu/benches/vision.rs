@@ -1,8 +1,8 @@
 //! Image classifiers built from ops, as their users write them: the convolutions of ResNet-18 and of MobileNet v1 for one
 //! image of 224 × 224, each with channels first and last.
 //!
-//! `cargo bench -p perihelion-cpu --bench vision -- [filter] [threads] [profile]`; each instruction set that this machine
-//! has, the fastest first.
+//! `cargo bench -p perihelion-cpu --bench vision -- [parts of names]... [threads] [profile]`; each instruction set that
+//! this machine has, the fastest first, or the one that `PERIHELION_INSTRUCTION_SET` names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use engine::{Device, ExecuteOptions, InferenceSession};
 use graph::ops::{Conv, FilterLayout, ImageLayout, Pool2d, PoolKind, ReduceKind, Unary, Windows};
 use graph::{Builder, Error, Graph, Type, Value};
-use perihelion_cpu::{Cpu, InstructionSet};
+use perihelion_cpu::Cpu;
 use tensor::{Buffer, DType, Tensor};
+
+mod instruction_sets;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();
     let threads = arguments.iter().find_map(|x| x.parse().ok()).unwrap_or(0);
     let profile = arguments.iter().any(|x| x == "profile");
     let is_filter = |x: &&String| x.parse::<usize>().is_err() && *x != "profile";
-    let filter = arguments.iter().find(is_filter).cloned().unwrap_or_default();
-    for &set in InstructionSet::ALL.iter().rev() {
+    let filters: Vec<&String> = arguments.iter().filter(is_filter).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(*filter));
+    for set in instruction_sets::to_measure() {
         let cpu = Cpu::with_instruction_set(threads, set);
         println!("{}, {} threads", cpu.target(), cpu.pool().threads());
         let session = InferenceSession::new([Arc::new(cpu) as Arc<dyn Device>])?;
@@ -28,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 [("resnet18", resnet as fn(&mut Network, Value) -> _), ("mobilenet", mobilenet)]
             {
                 let name = format!("{name} {layout:?}");
-                if name.contains(&filter) {
+                if wanted(&name) {
                     measure(&session, &name, &graph(layout, build)?, profile)?;
                 }
             }

@@ -6,7 +6,6 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
 use graph::{Op, Type};
 use tensor::{Bytes, Tensor};
 
-use crate::Cpu;
 use crate::kernels::linear::{self, PackedMatrix};
 use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
@@ -18,6 +17,7 @@ use crate::kernels::{
     transpose, unary,
 };
 use crate::nvtx::Nvtx;
+use crate::{Cpu, InstructionSet};
 
 impl Device for Cpu {
     fn name(&self) -> &str {
@@ -109,7 +109,7 @@ impl Device for Cpu {
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
             // A view, and what the engine runs itself.
             Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
-            Op::Conv(op) => conv::kernel_for(self, op, dtype),
+            Op::Conv(op) => conv::kernel_for(self, op, node),
             Op::ConvTranspose(op) => conv_transpose::kernel(self, op, dtype),
             Op::Fold(op) => fold::kernel(self, op, dtype),
             Op::Pool2d(op) => pool2d::kernel(self, op, dtype),
@@ -139,6 +139,12 @@ impl Device for Cpu {
 
     fn with_threads(&self, threads: usize) -> Option<Arc<dyn Device>> {
         Some(Arc::new(Cpu::with_instruction_set(threads, self.limit)))
+    }
+
+    fn limited_to(&self, instruction_set: &str) -> Result<Option<Arc<dyn Device>>, String> {
+        let limit = InstructionSet::named(instruction_set)
+            .ok_or_else(|| InstructionSet::ALL.iter().map(|set| set.name()).collect::<Vec<_>>().join(", "))?;
+        Ok(Some(Arc::new(Cpu { pool: Arc::clone(&self.pool), limit: limit.min(self.limit) })))
     }
 
     fn marker(&self) -> Option<&dyn Marker> {

@@ -41,16 +41,26 @@ impl InstructionSet {
     /// The largest of this architecture, which sets no limit.
     pub const LARGEST: InstructionSet = InstructionSet::ALL[InstructionSet::ALL.len() - 1];
 
+    /// The name in settings, and of the variants of kernels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Portable => "portable",
+            InstructionSet::Neon => "neon",
+            InstructionSet::DotProduct => "dotprod",
+            InstructionSet::I8mm => "i8mm",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx512 => "avx512",
+        }
+    }
+
+    /// The set of a name, if this architecture has it.
+    pub fn named(name: &str) -> Option<InstructionSet> {
+        InstructionSet::ALL.iter().copied().find(|set| set.name() == name)
+    }
+
     /// Whether a kernel variant of this name stays within the set.
     pub(crate) fn allows(self, variant: &str) -> bool {
-        match variant {
-            "avx512" => self >= InstructionSet::Avx512,
-            "avx2" => self >= InstructionSet::Avx2,
-            "i8mm" => self >= InstructionSet::I8mm,
-            "dotprod" => self >= InstructionSet::DotProduct,
-            "neon" => self >= InstructionSet::Neon,
-            _ => true,
-        }
+        InstructionSet::named(variant).is_none_or(|set| set <= self)
     }
 
     /// What this machine has of the set, in words.

@@ -154,6 +154,14 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// The same device with kernels for at most an instruction set; `None` if there is nothing to choose.
+    ///
+    /// # Errors
+    /// If the device knows no instruction set of that name: the names that it knows.
+    fn limited_to(&self, _instruction_set: &str) -> Result<Option<Arc<dyn Device>>, String> {
+        Ok(None)
+    }
+
     /// Where to mark the steps of profiled calls, for tools that watch the device, such as NVTX ranges.
     fn marker(&self) -> Option<&dyn Marker> {
         None

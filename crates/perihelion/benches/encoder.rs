@@ -1,8 +1,9 @@
 //! A transformer encoder built from ops, of the shape of all-MiniLM-L6-v2: hidden size 384, 12 heads, mean pooling.
 //!
-//! `cargo bench -p perihelion --bench encoder -- [threads] [profile] [embed]` prints the time of a forward pass for one
-//! sequence of 128 tokens and for 32 of them, of compiling and loading a graph of 12 layers, and of calling a graph of
-//! one op; and texts per second of the real model, from text to vector, where its files are (`embed`: these alone).
+//! `cargo bench -p perihelion --bench encoder -- [threads] [profile] [forward] [embed]` prints the time of a forward pass
+//! for 1, 8 and 32 sequences of 128 tokens (`forward`: these alone), of compiling and loading a graph of 12 layers, and of
+//! calling a graph of one op; and texts per second of the real model, from text to vector, where its files are (`embed`:
+//! these alone).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,12 +28,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(0);
     let session = InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn Device>])?;
     println!("{}", session.devices()[0].target());
-    if arguments.iter().any(|argument| argument == "embed") {
+    let given = |name: &str| arguments.iter().any(|argument| argument == name);
+    if given("embed") {
         return embed(&session);
     }
     let model = session.load(&encoder(6)?, &weight)?;
-    for batch in [1, 32] {
-        forward(&model, batch, arguments.iter().any(|argument| argument == "profile"))?;
+    for batch in [1, 8, 32] {
+        forward(&model, batch, given("profile"))?;
+    }
+    if given("forward") {
+        return Ok(());
     }
     compile(&session)?;
     call(&session)?;

@@ -1,12 +1,13 @@
 //! The bits of logits, which every processor must give: each instruction set of the machine that runs the test, on 1 and
-//! 4 threads, alone and in a batch. `tools/test_arm` runs this test on emulated ARM processors.
+//! 4 threads, alone and in a batch, with the cache that each encoding has by default. `tools/test_arm` runs this test on
+//! emulated ARM processors.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use perihelion::driver::{Cpu, Device, InstructionSet};
 use perihelion::engine::InferenceSession;
-use perihelion::pipelines::config::{FloatType, Machine, PipelineConfig, machine};
+use perihelion::pipelines::config::{Machine, PipelineConfig, machine};
 use perihelion::pipelines::{Batch, Page, SequenceId, Slice, TextModel};
 
 /// Tokens of the prompt, then of single steps.
@@ -51,11 +52,7 @@ fn check(name: &str, path: &Path) {
 fn load(path: &Path, set: InstructionSet, threads: usize) -> TextModel {
     let device: Arc<dyn Device> = Arc::new(Cpu::with_instruction_set(threads, set));
     let session = InferenceSession::builder().device(device).compile_cache(None).build().unwrap();
-    let config = PipelineConfig {
-        kv_cache_page_size: 16,
-        cache_dtype: Some(FloatType::F32),
-        ..PipelineConfig::new(path.display().to_string())
-    };
+    let config = PipelineConfig { kv_cache_page_size: 16, ..PipelineConfig::new(path.display().to_string()) };
     let plan = config.plan(Machine { free_memory: None, ..machine() }).unwrap();
     TextModel::from_plan(&session, plan).unwrap()
 }

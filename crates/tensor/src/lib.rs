@@ -32,5 +32,5 @@ pub use half::{bf16, f16};
 pub use mapped::MappedFile;
 pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape};
-pub use storage::{AlignedBytes, Bytes};
+pub use storage::{AlignedBytes, Bytes, HUGE_PAGE};
 pub use tensor::Tensor;

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use crate::support::{Folder, Outcome, command};
 
+const INSTRUCTION_SET: &str = "PERIHELION_INSTRUCTION_SET";
+
 /// Runs it with caches of its own.
 fn doctor(caches: &Folder, arguments: &[&str]) -> Outcome {
     let output = command(&[&["doctor"], arguments].concat())
@@ -45,6 +47,37 @@ fn a_working_machine_passes() {
     let text = doctor(&caches, &["--no-bench"]).text();
     assert!(text.contains(" models, 1 of them from another version, "), "{text}");
     assert!(text.contains(" of at most 1.00 GiB"), "{text}");
+}
+
+#[test]
+fn the_environment_limits_the_instruction_set() {
+    let caches = Folder::new("doctor-instruction-set");
+    let doctor = |set: &str| {
+        let mut doctor = command(&["doctor", "--no-bench", "--json"]);
+        doctor
+            .env("PERIHELION_CACHE_DIR", "off")
+            .env("HF_HUB_CACHE", caches.path())
+            .envs([(INSTRUCTION_SET, set)]);
+        doctor.output().unwrap()
+    };
+    let report: Value = serde_json::from_slice(&doctor("portable").stdout).unwrap();
+    assert!(report["cpu"]["used"].as_str().unwrap().ends_with(" portable"), "{report}");
+    let unknown = doctor("sse9");
+    let errors = String::from_utf8(unknown.stderr).unwrap();
+    assert!(
+        errors.contains("the PERIHELION_INSTRUCTION_SET is `sse9`, expected one of portable, "),
+        "{errors}"
+    );
+    assert_eq!(unknown.status.code(), Some(1));
+    let text = |set: &str| {
+        let generate = command(&["generate", "Once upon a time", "-n", "24", "--seed", "7"])
+            .env(INSTRUCTION_SET, set)
+            .output();
+        String::from_utf8(generate.unwrap().stdout).unwrap()
+    };
+    let answer = text("portable");
+    assert!(answer.len() > 20, "{answer}");
+    assert_eq!(answer, text(""));
 }
 
 #[test]

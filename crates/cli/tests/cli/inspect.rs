@@ -22,9 +22,9 @@ fn facts_of_the_built_in_model() {
 
 #[test]
 fn the_cache_size_follows_max_length() {
-    assert!(peri(&["inspect"]).text().contains("cache            4.00 MiB for 512 tokens"));
+    assert!(peri(&["inspect"]).text().contains("cache            2.00 MiB for 512 tokens"));
     let text = peri(&["inspect", "--max-length", "128"]).text();
-    assert!(text.contains("cache            1.00 MiB for 128 tokens"), "{text}");
+    assert!(text.contains("cache            512.00 KiB for 128 tokens"), "{text}");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn json_has_everything() {
     let value: serde_json::Value = serde_json::from_str(&peri(&["inspect", "--json"]).text()).unwrap();
     assert_eq!(value["parameters"], 7_344_384);
     assert_eq!(value["context_length"], 512);
-    assert_eq!(value["cache_bytes_per_token"], 8 * 2 * 4 * 32 * 4);
+    assert_eq!(value["cache_bytes_per_token"], 8 * 2 * 4 * 32 * 2);
     assert_eq!(value["facts"]["architecture"], "llama");
     let tensors = value["tensors"].as_array().unwrap();
     let norm = tensors.iter().find(|tensor| tensor["name"] == "blk.7.ffn_norm.weight").unwrap();

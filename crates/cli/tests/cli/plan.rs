@@ -63,9 +63,9 @@ fn plan_numbers_match_the_model() {
     assert_eq!((&plan["model"], &plan["architecture"]), (&"storyteller".into(), &"LlamaForCausalLM".into()));
     assert_eq!((&plan["parameters"], &plan["active_parameters"]), (&7_344_384.into(), &7_344_384.into()));
     assert_eq!((&plan["encoding"], &plan["cache_strategy"]), (&"q4_k".into(), &"paged".into()));
-    // 2 sides of 8 layers of 4 heads of 32 f32.
-    assert_eq!(plan["cache_bytes_per_token"], 2 * 8 * 4 * 32 * 4);
-    assert_eq!((&plan["cache_bytes"], &plan["cache_tokens"]), (&(512 * 8192).into(), &512.into()));
+    // 2 sides of 8 layers of 4 heads of 32 f16.
+    assert_eq!(plan["cache_bytes_per_token"], 2 * 8 * 4 * 32 * 2);
+    assert_eq!((&plan["cache_bytes"], &plan["cache_tokens"]), (&(512 * 4096).into(), &512.into()));
     let (weights, packed, mapped) = (
         &plan["weights_bytes"],
         plan["weights_packed_bytes"].as_u64().unwrap(),
@@ -73,7 +73,7 @@ fn plan_numbers_match_the_model() {
     );
     // The embedding is used as stored, and packed as the output.
     assert!(packed > 0 && packed + mapped.as_u64().unwrap() > weights.as_u64().unwrap(), "{plan:#}");
-    assert_eq!(plan["total_bytes"].as_u64().unwrap(), packed + mapped.as_u64().unwrap() + 512 * 8192);
+    assert_eq!(plan["total_bytes"].as_u64().unwrap(), packed + mapped.as_u64().unwrap() + 512 * 4096);
     assert_eq!(
         (&plan["fits"], &plan["problem"], &plan["bytes_to_fetch"]),
         (&true.into(), &Value::Null, &0.into())
@@ -130,7 +130,7 @@ fn plan_does_not_download_weights() {
     assert!(plan["weights_packed_bytes"].as_u64().unwrap() > 0, "{plan:#}");
     let quantized = plan_of(&Hub::start(files(false)), &["--json", "--quantize", "q8_0"], false);
     let quantized = json(quantized);
-    assert_eq!((&quantized["quantize"], &quantized["cache_dtype"]), (&"q8_0".into(), &"f32".into()));
+    assert_eq!((&quantized["quantize"], &quantized["cache_dtype"]), (&"q8_0".into(), &"f16".into()));
     let packed = |plan: &Value| plan["weights_packed_bytes"].as_u64().unwrap();
     assert!(packed(&quantized) < packed(&plan), "{quantized:#}");
     // That the output has weights of its own is in the header alone.

@@ -89,7 +89,7 @@ fn generate_quantizes_while_loading() {
     let [stored, quantized, file] = [&[&model[..]][..], &[&model, "--quantize", "q4_k"], &[&target]]
         .map(|arguments| json(&[&["plan"], arguments].concat()));
     assert_eq!(quantized["quantize"], "q4_k_m");
-    assert_eq!((&quantized["encoding"], &quantized["cache_dtype"]), (&"bfloat16".into(), &"f32".into()));
+    assert_eq!((&quantized["encoding"], &quantized["cache_dtype"]), (&"bfloat16".into(), &"f16".into()));
     assert_eq!(quantized["weights_packed_bytes"], file["weights_packed_bytes"]);
     let packed = |plan: &Value| plan["weights_packed_bytes"].as_u64().unwrap();
     assert!(packed(&quantized) < packed(&stored) / 2, "{quantized:#}");

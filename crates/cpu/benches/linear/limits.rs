@@ -68,12 +68,26 @@ mod registers {
         _mm512_dpbf16_ps(sum, x, x)
     });
 
+    peak!(f32_avx2, "avx2,fma", _mm256_setzero_ps(), |sum, x| _mm256_fmadd_ps(x, x, sum));
+    // Products of bytes are added in 16 bits. They depend on the sum, since the compiler would multiply only once otherwise.
+    peak!(int8_avx2, "avx2", _mm256_setzero_si256(), |sum, x| _mm256_add_epi16(
+        sum,
+        _mm256_maddubs_epi16(sum, x)
+    ));
+
+    /// Prints the limits of AVX-512 and, with the name of the set, of AVX2.
     pub(super) fn print(pool: &Pool) {
         let chunks = 4 * pool.threads();
         let run = |name: &str, unit: &str, products: usize, body: &(dyn Fn(usize) + Sync)| {
             let operations = 2 * products * SUMS * STEPS * chunks;
             println!("limit  {name} {:.0} {unit}", operations as f64 / fastest(pool, chunks, body) / 1e9);
         };
+        if perihelion_cpu::vec::Avx2::available() {
+            // SAFETY: the features have just been found.
+            run("f32 avx2", "GFLOP/s", 8, &|_| unsafe { f32_avx2() });
+            // SAFETY: as above.
+            run("int8 avx2", "Gop/s", 32, &|_| unsafe { int8_avx2() });
+        }
         if perihelion_cpu::vec::Avx512::available() && is_x86_feature_detected!("avx512vnni") {
             // SAFETY: the features have just been found.
             run("int8", "Gop/s", 64, &|_| unsafe { int8() });

@@ -397,11 +397,12 @@ fn store_values<T: Scalar>(
     let dims = layout.head_dim;
     for (row, to) in rows.zip(head[slot * dims..].chunks_exact_mut(dims)) {
         let from = &v[(row * layout.kv_heads + kv_head) * dims..][..dims];
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = T::from_f32(*from);
-        }
+        T::narrow(from, to);
     }
 }
+
+/// Dims of keys that are rounded row by row before they are interleaved.
+const KEY_DIMS: usize = 64;
 
 fn store_keys<T: Scalar>(
     layout: &KvLayout,
@@ -412,11 +413,19 @@ fn store_keys<T: Scalar>(
     rows: Range<usize>,
 ) {
     let dims = layout.head_dim;
+    let (first, count) = (slot % TILE, rows.len());
     let tile = &mut head[slot / TILE * dims * TILE..][..dims * TILE];
-    for (row, lane) in rows.zip(slot % TILE..) {
-        let from = &k[(row * layout.kv_heads + kv_head) * dims..][..dims];
-        for (to, from) in tile[lane..].iter_mut().step_by(TILE).zip(from) {
-            *to = T::from_f32(*from);
+    let mut rounded = [[T::from_f32(0.0); KEY_DIMS]; TILE];
+    for (block, to) in tile.chunks_mut(KEY_DIMS * TILE).enumerate() {
+        let block_dims = to.len() / TILE;
+        for (row, rounded) in rows.clone().zip(&mut rounded) {
+            let from = (row * layout.kv_heads + kv_head) * dims + block * KEY_DIMS;
+            T::narrow(&k[from..][..block_dims], &mut rounded[..block_dims]);
+        }
+        for (dim, to) in to.chunks_exact_mut(TILE).enumerate() {
+            for (to, rounded) in to[first..][..count].iter_mut().zip(&rounded) {
+                *to = rounded[dim];
+            }
         }
     }
 }

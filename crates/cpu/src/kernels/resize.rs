@@ -13,7 +13,7 @@ use tensor::{AlignedBytes, DType, Shape};
 use super::floats::{self, is_float};
 use super::operands::view;
 use super::variant::{Variant, variants};
-use crate::vec::{Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 
 /// One axis at another size.
@@ -33,8 +33,22 @@ enum Form {
     Repeated(usize),
     /// Some of the old axis.
     Picked(Vec<usize>),
-    /// Weighted sums.
-    Weighted,
+    /// Weighted sums; those of a line, if there are any, sixteen by sixteen.
+    Weighted(Vec<Option<Block>>),
+}
+
+/// Sixteen elements that are sums of as many terms each, more than one, all of which lie within sixteen elements of the old axis.
+struct Block {
+    /// The first of the old axis.
+    first: usize,
+    terms: Vec<Term>,
+}
+
+/// A term of sixteen sums.
+struct Term {
+    /// The elements of the old axis, from the block's first on.
+    places: [u8; LANES],
+    weights: [f32; LANES],
 }
 
 /// A tensor with one axis at another size, or two that follow one another.
@@ -102,11 +116,11 @@ fn floats_or<'a>(bytes: Option<&'a AlignedBytes>, otherwise: &'a [f32]) -> &'a [
 
 impl Axis {
     fn new(shape: &[usize], axis: usize, neighbors: Vec<Neighbors>) -> Axis {
-        let from = shape[axis];
-        let form = Form::of(&neighbors, from);
+        let (from, inner) = (shape[axis], shape[axis + 1..].iter().product());
         let narrow = |n: Neighbors| (n.first, n.weights.iter().map(|&weight| weight as f32).collect());
-        let neighbors = neighbors.into_iter().map(narrow).collect();
-        Axis { neighbors, from, inner: shape[axis + 1..].iter().product(), form }
+        let neighbors: Vec<_> = neighbors.into_iter().map(narrow).collect();
+        let form = Form::of(&neighbors, from, inner);
+        Axis { neighbors, from, inner, form }
     }
 
     /// The old axis that an element of the new one belongs to, counted over all before it, and the element's neighbors.
@@ -116,15 +130,59 @@ impl Axis {
 }
 
 impl Form {
-    fn of(neighbors: &[Neighbors], from: usize) -> Form {
-        if neighbors.iter().any(|neighbors| neighbors.weights.len() > 1) {
-            return Form::Weighted;
+    fn of(neighbors: &[(usize, Vec<f32>)], from: usize, inner: usize) -> Form {
+        if neighbors.iter().any(|(_, weights)| weights.len() > 1) {
+            let blocks = neighbors.chunks(LANES).map(|sums| Block::of(sums, from));
+            return Form::Weighted(if inner == 1 { blocks.collect() } else { Vec::new() });
         }
         let repeats = (neighbors.len() / from).max(1);
-        match neighbors.iter().enumerate().all(|(i, neighbors)| neighbors.first == i / repeats) {
+        match neighbors.iter().enumerate().all(|(i, (first, _))| *first == i / repeats) {
             true => Form::Repeated(repeats),
-            false => Form::Picked(neighbors.iter().map(|neighbors| neighbors.first).collect()),
+            false => Form::Picked(neighbors.iter().map(|(first, _)| *first).collect()),
         }
+    }
+}
+
+impl Block {
+    /// The block of some elements of an axis that had `from` elements, if they are one.
+    fn of(sums: &[(usize, Vec<f32>)], from: usize) -> Option<Block> {
+        let sums: &[_; LANES] = sums.try_into().ok()?;
+        let count = sums[0].1.len();
+        let first = sums.iter().map(|(first, _)| *first).min()?.min(from.checked_sub(LANES)?);
+        let fits =
+            |(place, weights): &(usize, Vec<f32>)| weights.len() == count && place - first + count <= LANES;
+        let term = |term: usize| Term {
+            places: sums.each_ref().map(|(place, _)| (place - first + term) as u8),
+            weights: sums.each_ref().map(|(_, weights)| weights[term]),
+        };
+        (count > 1 && sums.iter().all(fits)).then(|| Block { first, terms: (0..count).map(term).collect() })
+    }
+
+    /// Writes the sums over a line of the old axis, whose bits are those of [`weighted`].
+    #[inline(always)]
+    fn write_sums<S: Simd>(&self, s: S, x: &[f32], out: &mut [f32; LANES]) {
+        let x: &[f32; LANES] = x[self.first..].first_chunk().expect("a block lies within the old axis");
+        // SAFETY: the arrays have sixteen values.
+        unsafe {
+            let x = s.load(x.as_ptr());
+            let (mut sums, rest) = match &self.terms[..] {
+                [a, b] => (s.add(a.product(s, x), b.product(s, x)), &[][..]),
+                terms => (s.splat(0.0), terms),
+            };
+            for term in rest {
+                sums = s.add(sums, term.product(s, x));
+            }
+            s.store(out.as_mut_ptr(), sums);
+        }
+    }
+}
+
+impl Term {
+    /// The products with sixteen elements of the old axis.
+    #[inline(always)]
+    fn product<S: Simd>(&self, s: S, x: S::F32) -> S::F32 {
+        // SAFETY: the array has sixteen values.
+        s.mul(unsafe { s.load(self.weights.as_ptr()) }, s.permute(x, &self.places))
     }
 }
 
@@ -184,13 +242,13 @@ impl engine::Kernel for ResizeKernel {
 }
 
 #[inline(always)]
-fn lines<S: Simd>(_s: S, pass: &Pass<'_>, first: usize, out: &mut [f32]) {
+fn lines<S: Simd>(s: S, pass: &Pass<'_>, first: usize, out: &mut [f32]) {
     let len = pass.line();
     let numbers = first..first + out.len() / len;
     match (&pass.down, &pass.across) {
         (None, Some(axis)) => {
             let x = pass.x[first * axis.from..].chunks_exact(axis.from);
-            out.chunks_exact_mut(len).zip(x).for_each(|(out, x)| across(axis, x, out));
+            out.chunks_exact_mut(len).zip(x).for_each(|(out, x)| across(s, axis, x, out));
         }
         (Some(axis), None) => {
             out.chunks_exact_mut(len).zip(numbers).for_each(|(out, line)| down(axis, pass.x, line, out));
@@ -198,7 +256,7 @@ fn lines<S: Simd>(_s: S, pass: &Pass<'_>, first: usize, out: &mut [f32]) {
         (Some(axis), Some(other)) => with_scratch(
             axis.inner,
             #[inline(always)]
-            |row| down_and_across((axis, other), pass.x, numbers, row, out),
+            |row| down_and_across(s, (axis, other), pass.x, numbers, row, out),
         ),
         (None, None) => unreachable!("a pass changes an axis"),
     }
@@ -206,7 +264,8 @@ fn lines<S: Simd>(_s: S, pass: &Pass<'_>, first: usize, out: &mut [f32]) {
 
 /// Lines of an axis and the one after it. A line that is made of the same one as that before it is copied.
 #[inline(always)]
-fn down_and_across(
+fn down_and_across<S: Simd>(
+    s: S,
     (axis, other): (&Axis, &Axis),
     x: &[f32],
     numbers: Range<usize>,
@@ -219,11 +278,11 @@ fn down_and_across(
         let (outer, (first, weights)) = axis.place(line);
         if weights.len() > 1 {
             down(axis, x, line, row);
-            across(other, row, this);
+            across(s, other, row, this);
         } else if i > 0 && same(axis.place(line - 1), (outer, *first)) {
             this.copy_from_slice(&before[(i - 1) * len..]);
         } else {
-            across(other, &x[(outer * axis.from + first) * axis.inner..][..axis.inner], this);
+            across(s, other, &x[(outer * axis.from + first) * axis.inner..][..axis.inner], this);
         }
     }
 }
@@ -235,7 +294,7 @@ fn same((outer, (first, weights)): (usize, &(usize, Vec<f32>)), line: (usize, us
 
 /// All elements of an axis, from all of the old one.
 #[inline(always)]
-fn across(axis: &Axis, x: &[f32], out: &mut [f32]) {
+fn across<S: Simd>(s: S, axis: &Axis, x: &[f32], out: &mut [f32]) {
     match (axis.inner, &axis.form) {
         (1, Form::Repeated(2)) => {
             for (out, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
@@ -246,18 +305,28 @@ fn across(axis: &Axis, x: &[f32], out: &mut [f32]) {
             out.chunks_exact_mut(*repeats).zip(x).for_each(|(out, x)| out.fill(*x))
         }
         (1, Form::Picked(picks)) => out.iter_mut().zip(picks).for_each(|(out, &pick)| *out = x[pick]),
-        (1, Form::Weighted) => {
-            for (out, (first, weights)) in out.iter_mut().zip(&axis.neighbors) {
-                *out = match (&weights[..], &x[*first..]) {
-                    ([_], [x, ..]) => *x,
-                    ([a, b], [x, y, ..]) => a * x + b * y,
-                    (weights, x) => weights.iter().zip(x).fold(0.0, |sum, (weight, x)| sum + weight * x),
-                };
+        (1, Form::Weighted(blocks)) => {
+            let sums = axis.neighbors.chunks(LANES);
+            for ((out, sums), block) in out.chunks_mut(LANES).zip(sums).zip(blocks) {
+                match (block, out.first_chunk_mut()) {
+                    (Some(block), Some(out)) => block.write_sums(s, x, out),
+                    _ => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = weighted(x, sum)),
+                }
             }
         }
         (inner, _) => {
             out.chunks_exact_mut(inner).enumerate().for_each(|(i, out)| down(axis, x, i, out));
         }
+    }
+}
+
+/// One weighted sum.
+#[inline(always)]
+fn weighted(x: &[f32], (first, weights): &(usize, Vec<f32>)) -> f32 {
+    match (&weights[..], &x[*first..]) {
+        ([_], [x, ..]) => *x,
+        ([a, b], [x, y, ..]) => a * x + b * y,
+        (weights, x) => weights.iter().zip(x).fold(0.0, |sum, (weight, x)| sum + weight * x),
     }
 }
 
@@ -273,6 +342,43 @@ fn down(axis: &Axis, x: &[f32], line: usize, out: &mut [f32]) {
             out.fill(0.0);
             for (i, weight) in weights.iter().enumerate() {
                 out.iter_mut().zip(row(i)).for_each(|(out, x)| *out += weight * x);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use graph::ops::{Coordinates, Interpolation};
+
+    use super::*;
+    use crate::vec::Portable;
+
+    #[test]
+    fn blocks_have_the_bits_of_single_sums() {
+        let signs: Vec<f32> =
+            (0..40).map(|i| [-0.0, 1e-40, f32::INFINITY, 3.7][i % 4] * (i as f32 - 20.0)).collect();
+        for (interpolation, to) in [
+            (Interpolation::Linear, 80),
+            (Interpolation::Linear, 57),
+            (Interpolation::Cubic { a: -0.75 }, 100),
+            (Interpolation::Cubic { a: -0.5 }, 64),
+        ] {
+            let coordinates = Coordinates::HalfPixel;
+            let op = Resize { size: Vec::new(), interpolation, coordinates, antialias: false };
+            let axis = Axis::new(&[40], 0, op.neighbors(40, to).expect("another size"));
+            let Form::Weighted(blocks) = &axis.form else { panic!("sums") };
+            assert!(blocks.iter().any(Option::is_some), "{interpolation:?} to {to}");
+            for x in [&signs[..], &[-0.0; 40]] {
+                for (sums, block) in axis.neighbors.chunks(LANES).zip(blocks) {
+                    let Some(block) = block else { continue };
+                    let mut out = [0.0; LANES];
+                    block.write_sums(Portable, x, &mut out);
+                    for (out, sum) in out.iter().zip(sums) {
+                        let single = weighted(x, sum);
+                        assert!(out.to_bits() == single.to_bits() || out.is_nan() && single.is_nan());
+                    }
+                }
             }
         }
     }

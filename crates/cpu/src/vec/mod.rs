@@ -44,6 +44,9 @@ pub trait Simd: Copy {
     /// How many `F32` values the registers hold at once: what a kernel may tile by.
     const REGISTERS: usize;
 
+    /// Whether loads of halves take so long that values which are read often are better widened once.
+    const WIDENS_ONCE: bool = false;
+
     /// `x` in every lane.
     fn splat(self, x: f32) -> Self::F32;
 
@@ -131,6 +134,15 @@ pub trait Simd: Copy {
     /// The lanes.
     fn to_array(self, a: Self::F32) -> [f32; LANES];
 
+    /// Lane `places[i]` of `a`, modulo 16, as lane `i`.
+    #[inline(always)]
+    fn permute(self, a: Self::F32, places: &[u8; LANES]) -> Self::F32 {
+        let lanes = self.to_array(a);
+        let permuted = places.map(|place| lanes[usize::from(place) % LANES]);
+        // SAFETY: the array has sixteen values.
+        unsafe { self.load(permuted.as_ptr()) }
+    }
+
     /// `function(x)`. Where registers hold but a few lanes, it is compiled once, and not into each caller.
     #[inline(always)]
     fn call(self, x: Self::F32, function: impl Fn(Self, Self::F32) -> Self::F32) -> Self::F32 {
@@ -140,26 +152,23 @@ pub trait Simd: Copy {
     /// The sum of the lanes, added in halves: lane `i` to lane `i + 8`, then `i + 4`, `i + 2`, `i + 1`.
     #[inline(always)]
     fn sum(self, a: Self::F32) -> f32 {
-        let mut lanes = self.to_array(a);
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                lanes[i] += lanes[i + half];
-            }
-        }
-        lanes[0]
+        fold_halves(self.to_array(a), |a, b| a + b)
     }
 
     /// The largest lane, compared in the order of [`Simd::sum`].
     #[inline(always)]
     fn largest(self, a: Self::F32) -> f32 {
-        let mut lanes = self.to_array(a);
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                lanes[i] = if lanes[i] > lanes[i + half] { lanes[i] } else { lanes[i + half] };
-            }
-        }
-        lanes[0]
+        fold_halves(self.to_array(a), |a, b| if a > b { a } else { b })
     }
+}
+
+/// Lane `i` with lane `i + 8`, then `i + 4`, `i + 2`, `i + 1`: a vector at a time, as each step is an array.
+#[inline(always)]
+fn fold_halves(lanes: [f32; LANES], both: impl Fn(f32, f32) -> f32) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| both(lanes[i], lanes[i + 8]));
+    let four: [f32; 4] = std::array::from_fn(|i| both(eight[i], eight[i + 4]));
+    let two = [both(four[0], four[2]), both(four[1], four[3])];
+    both(two[0], two[1])
 }
 
 /// An element type that loads as f32 lanes.
@@ -184,6 +193,14 @@ pub trait Scalar: Copy + Send + Sync + 'static {
     fn widen(from: &[Self], to: &mut [f32]) {
         for (to, from) in to.iter_mut().zip(from) {
             *to = from.to_f32();
+        }
+    }
+
+    /// Rounds `from` into as many values of `to`.
+    #[inline(always)]
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = Self::from_f32(*from);
         }
     }
 
@@ -278,9 +295,66 @@ impl Scalar for f16 {
         from.convert_to_f32_slice(&mut to[..from.len()]);
     }
 
+    /// Asks once, as [`Scalar::widen`] does.
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        to[..from.len()].convert_from_f32_slice(from);
+    }
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::F32 {
         // SAFETY: the caller's promise is the same.
         unsafe { s.load_f16(from) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Floats whose roundings differ: ties, values next to them, subnormals, the ends of the range, and NaN.
+    fn floats() -> Vec<f32> {
+        let near = |x: f32| [-1i32, 0, 1].map(|step| f32::from_bits(x.to_bits().wrapping_add_signed(step)));
+        let halves = (0..=u16::MAX).flat_map(|bits| {
+            let (half, brain) = (f16::from_bits(bits).to_f32(), bf16::from_bits(bits).to_f32());
+            // The middle between a half and the next one, where its last bits are those of an f32.
+            let ties = [half.to_bits() | 0x1000, brain.to_bits() | 0x8000].map(f32::from_bits);
+            [half, brain, ties[0], ties[1], half + 2f32.powi(-25)].map(near).concat()
+        });
+        halves.collect()
+    }
+
+    fn check_narrow<T: Scalar>(bits: fn(T) -> u16, exact: fn(f32) -> T) {
+        let floats = floats();
+        for from in floats.chunks(1013) {
+            let mut to = vec![exact(0.0); from.len()];
+            T::narrow(from, &mut to);
+            for (x, got) in from.iter().zip(to) {
+                let want = exact(*x);
+                assert_eq!(bits(got), bits(want), "{} of {x:e}, {:#x}", T::NAME, x.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn slices_are_rounded_as_single_values_are() {
+        // Computed without instructions of the processor.
+        check_narrow(f16::to_bits, f16::from_f32_const);
+        check_narrow(bf16::to_bits, bf16::from_f32_const);
+    }
+
+    #[test]
+    fn lanes_are_folded_in_halves() {
+        let mut lanes: [f32; LANES] = std::array::from_fn(|i| 1.1f32.powi(i as i32 * 7 - 40));
+        lanes[5] = -lanes[5];
+        let lanes_of = |half: usize, x: &[f32]| (0..half).map(|i| x[i] + x[i + half]).collect::<Vec<_>>();
+        let mut want = lanes.to_vec();
+        for half in [8, 4, 2, 1] {
+            want = lanes_of(half, &want);
+        }
+        assert_eq!(Portable.sum(Portable.splat(0.5)), 8.0);
+        // SAFETY: the array has sixteen values.
+        let vector = unsafe { Portable.load(lanes.as_ptr()) };
+        assert_eq!(Portable.sum(vector).to_bits(), want[0].to_bits());
+        assert_eq!(Portable.largest(vector), lanes[15]);
     }
 }

@@ -42,6 +42,7 @@ impl Simd for Portable {
     type Mask = [bool; LANES];
 
     const REGISTERS: usize = 4;
+    const WIDENS_ONCE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Lanes {

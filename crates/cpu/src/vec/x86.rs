@@ -65,6 +65,7 @@ impl Simd for Avx512 {
     type Mask = __mmask16;
 
     const REGISTERS: usize = 32;
+    const WIDENS_ONCE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -186,6 +187,11 @@ impl Simd for Avx512 {
         intrinsic!(_mm512_storeu_ps(lanes.as_mut_ptr(), a));
         lanes
     }
+
+    #[inline(always)]
+    fn permute(self, a: __m512, places: &[u8; LANES]) -> __m512 {
+        intrinsic!(_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(places.as_ptr().cast())), a))
+    }
 }
 
 /// A mask of the first `count` lanes.
@@ -203,6 +209,19 @@ macro_rules! both {
     ($name:ident($($a:ident),*)) => {
         intrinsic!(($name($($a.0),*), $name($($a.1),*)))
     };
+}
+
+/// The lanes of the eight places at an address.
+#[inline(always)]
+unsafe fn permute_half(a: Pair, places: *const u8) -> __m256 {
+    // SAFETY: the caller vouches for the instruction set and the eight places.
+    unsafe {
+        let places = _mm256_cvtepu8_epi32(_mm_loadl_epi64(places.cast()));
+        // Of a place, the lower 3 bits choose in each half of the lanes; the fourth, as a sign, between the halves.
+        let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(places));
+        let (low, high) = (_mm256_permutevar8x32_ps(a.0, places), _mm256_permutevar8x32_ps(a.1, places));
+        _mm256_blendv_ps(low, high, upper)
+    }
 }
 
 impl Simd for Avx2 {
@@ -363,6 +382,12 @@ impl Simd for Avx2 {
         // SAFETY: the array has sixteen values.
         unsafe { self.store(lanes.as_mut_ptr(), a) };
         lanes
+    }
+
+    #[inline(always)]
+    fn permute(self, a: Pair, places: &[u8; LANES]) -> Pair {
+        let (low, high) = places.split_at(LANES / 2);
+        intrinsic!((permute_half(a, low.as_ptr()), permute_half(a, high.as_ptr())))
     }
 }
 

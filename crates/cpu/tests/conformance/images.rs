@@ -11,7 +11,7 @@ use graph::ops::{
 use perihelion_cpu::Cpu;
 use tensor::{Buffer, DType, Tensor};
 
-use crate::problem::{Tolerance, check, check_refused, tame, wild};
+use crate::problem::{Random, Tolerance, check, check_refused, filled, reference, solve_each, tame, wild};
 
 /// A shape of images from [batch, channels, spatial..].
 fn images(layout: ImageLayout, dtype: DType, sizes: &[usize], seed: u64) -> Tensor {
@@ -62,6 +62,146 @@ fn convolutions_of_awkward_sizes() {
     check_conv(DType::F32, &[3, 40, 6, 6], &[100, 40, 1, 1], 1, &plain);
     check_conv(DType::F32, &[0, 3, 6, 6], &[4, 3, 1, 1], 1, &plain);
     check_conv(DType::F32, &[1, 0, 6, 6], &[4, 0, 3, 3], 1, &plain);
+}
+
+/// By Winograd's algorithm, if channels lie last.
+#[test]
+fn convolutions_of_many_channels_by_3_by_3() {
+    let same = Windows::new(2).with_padding(&[1, 1]);
+    for (x, results) in [
+        ([1, 32, 1, 1], 32),
+        ([2, 48, 2, 3], 33),
+        ([1, 80, 5, 7], 50),
+        ([3, 32, 8, 9], 64),
+        ([1, 272, 3, 3], 35),
+        ([1, 32, 33, 70], 32),
+    ] {
+        check_conv(DType::F32, &x, &[results, x[1], 3, 3], 1, &same);
+    }
+    for padding in [[[0, 0], [0, 0]], [[0, 3], [1, 0]], [[2, 1], [5, 4]]] {
+        let windows = Windows { padding: padding.to_vec(), ..Windows::new(2) };
+        check_conv(DType::F32, &[2, 32, 5, 6], &[34, 32, 3, 3], 1, &windows);
+    }
+    check_conv(DType::F32, &[0, 32, 5, 6], &[32, 32, 3, 3], 1, &same);
+    for dtype in [DType::F16, DType::BF16] {
+        check_conv(dtype, &[2, 32, 5, 8], &[33, 32, 3, 3], 1, &same);
+    }
+}
+
+/// The bound in the head of `winograd`, for elements of very different sizes.
+#[test]
+fn convolutions_by_winograd_err_within_their_bound() {
+    for (channels, results, [height, width], seed) in
+        [(32, 40, [5, 6], 1), (96, 32, [7, 7], 2), (288, 33, [2, 9], 3)]
+    {
+        let shapes = [vec![2, height, width, channels], vec![3, 3, channels, results], vec![results]];
+        let inputs: Vec<Tensor> =
+            shapes.iter().zip(seed..).map(|(shape, seed)| uneven(shape, seed)).collect();
+        let exact: Vec<Tensor> =
+            inputs.iter().map(|x| Tensor::from_slice(x.shape().dims(), &x.to_f64_vec())).collect();
+        let op = Conv { windows: Windows::new(2).with_padding(&[1, 1]), ..Conv::new(2) };
+        let expected = reference(op.clone(), &exact)[0].to_f64_vec();
+        let magnitudes = winograd_of_magnitudes(&inputs);
+        let factor = (channels as f64 + 9.0) * 2f64.powi(-24);
+        for got in solve_each(op, &inputs) {
+            for (i, got) in got[0].to_f64_vec().into_iter().enumerate() {
+                let (error, bound) = ((got - expected[i]).abs(), factor * magnitudes[i]);
+                assert!(error <= bound, "{:?}: element {i} errs by {error:e} > {bound:e}", shapes[0]);
+            }
+        }
+    }
+}
+
+/// Values whose magnitudes go from 2⁻²⁰ to 2²⁰.
+fn uneven(shape: &[usize], seed: u64) -> Tensor {
+    let mut random = Random(seed);
+    filled(DType::F32, shape, &mut || random.unit() * 2f64.powi(random.below(41) as i32 - 20))
+}
+
+/// Winograd's formula with the magnitudes of all elements and factors, in f64, for padding of one.
+fn winograd_of_magnitudes(inputs: &[Tensor]) -> Vec<f64> {
+    let [x, filter, bias] = inputs else { panic!("an image, a filter and a bias") };
+    let &[batch, height, width, channels] = x.shape().dims() else { panic!("an image") };
+    let results = bias.elements();
+    let [x, filter, bias] =
+        [x, filter, bias].map(|x| x.to_f64_vec().into_iter().map(f64::abs).collect::<Vec<_>>());
+    let pixel = |n: usize, [i, j]: [usize; 2], c: usize| match (i.checked_sub(1), j.checked_sub(1)) {
+        (Some(i), Some(j)) if i < height && j < width => x[((n * height + i) * width + j) * channels + c],
+        _ => 0.0,
+    };
+    let mut all = vec![0.0; batch * height * width * results];
+    for (at, result) in all.iter_mut().enumerate() {
+        let (position, f) = (at / results, at % results);
+        let (n, row, column) = (position / (height * width), position / width % height, position % width);
+        let mut sums = [[0.0; 4]; 4];
+        for c in 0..channels {
+            let seen = std::array::from_fn(|i| {
+                std::array::from_fn(|j| pixel(n, [row / 2 * 2 + i, column / 2 * 2 + j], c))
+            });
+            let taps: [[f64; 3]; 3] = std::array::from_fn(|i| {
+                std::array::from_fn(|j| filter[((3 * i + j) * channels + c) * results + f])
+            });
+            let seen = both_sides(seen, |[a, b, c, d]: [f64; 4]| [a + c, b + c, b + c, b + d]);
+            let taps = both_sides(taps, |[a, b, c]: [f64; 3]| {
+                let half = (a + b + c) / 2.0;
+                [a, half, half, c]
+            });
+            for (sum, (seen, tap)) in
+                sums.as_flattened_mut().iter_mut().zip(seen.as_flattened().iter().zip(taps.as_flattened()))
+            {
+                *sum += seen * tap;
+            }
+        }
+        let tile = both_sides(sums, |[a, b, c, d]: [f64; 4]| [a + b + c, b + c + d]);
+        *result = tile[row % 2][column % 2] + bias[f];
+    }
+    all
+}
+
+/// A matrix between a matrix and its transpose, which `map` multiplies a column by.
+fn both_sides<const N: usize, const M: usize>(
+    matrix: [[f64; N]; N],
+    map: impl Fn([f64; N]) -> [f64; M],
+) -> [[f64; M]; M] {
+    let columns: [[f64; M]; N] = std::array::from_fn(|j| map(std::array::from_fn(|i| matrix[i][j])));
+    std::array::from_fn(|i| map(std::array::from_fn(|j| columns[j][i])))
+}
+
+/// The pass `move_channels_last` changes the layout of whole models; their results stay where they were.
+#[test]
+fn chains_with_channels_first_are_computed_with_channels_last() {
+    let text = "graph g(%x: f32[n, 3, h, w]) {
+      %a = weight \"32x3x3x3\" : f32[32, 3, 3, 3]
+      %b = weight \"32x32x3x3\" : f32[32, 32, 3, 3]
+      %d = weight \"32x1x3x3\" : f32[32, 1, 3, 3]
+      %p = conv2d(%x, %a) {layout = nchw, filter = fcrs, padding = [1, 1, 1, 1]}
+      %q = relu(%p)
+      %r = conv2d(%q, %b) {layout = nchw, filter = fcrs, padding = [1, 1, 1, 1]}
+      %s = add(%r, %q)
+      %t = conv2d(%s, %d) {layout = nchw, filter = fcrs, padding = [1, 1, 1, 1], groups = 32}
+      %y = max_pool2d(%t) {layout = nchw, window = [2, 2], strides = [2, 2]}
+      return %y, %s
+    }";
+    let graph = Graph::parse(text).unwrap();
+    let weight = |name: &str| {
+        let shape: Vec<usize> = name.split('x').map(|size| size.parse().unwrap()).collect();
+        Some(tame(DType::F32, &shape, 7))
+    };
+    let x = tame(DType::F32, &[2, 3, 9, 14], 1);
+    let expected = graph.evaluate(std::slice::from_ref(&x), &weight).unwrap().outputs;
+    for threads in [1, 4] {
+        let device: Arc<dyn Device> = Arc::new(Cpu::new(threads));
+        let session = InferenceSession::new([device]).unwrap();
+        let plan = session.compile(&graph).unwrap().to_string();
+        assert_eq!((plan.matches(" = transpose(").count(), plan.contains("nchw")), (3, false), "{plan}");
+        let outputs = session.load(&graph, &weight).unwrap().execute(&[Buffer::from_tensor(&x)]).unwrap();
+        for (got, expected) in outputs.iter().zip(&expected) {
+            assert_eq!(got.shape(), expected.shape());
+            let (got, expected) = (got.to_vec::<f32>(), expected.to_vec::<f32>());
+            let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+            assert!(got.iter().zip(&expected).all(|(got, x)| (got - x).abs() <= 1e-5 * largest));
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! overflow. All other tests compare the bits of instruction sets too, for tamer values.
 
 use graph::ops::{
-    Attention, Cast, ExpertLinear, GroupNorm, LayerNorm, Linear, LogSoftmax, MatMul, RaggedAttention, Reduce,
-    ReduceKind, RmsNorm, Softmax, Unary,
+    Attention, Cast, Conv, ExpertLinear, GroupNorm, LayerNorm, Linear, LogSoftmax, MatMul, RaggedAttention,
+    Reduce, ReduceKind, RmsNorm, Softmax, Unary, Windows,
 };
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
@@ -62,6 +62,23 @@ fn weights(dtype: DType, shape: &[usize]) -> [Tensor; 2] {
     match dtype.is_block() || dtype.is_float8() {
         true => [any_blocks(dtype, shape, 11), tame(dtype, shape, 12)],
         false => [spoiled(dtype, shape, 11), tame(dtype, shape, 12)],
+    }
+}
+
+#[test]
+fn convolutions() {
+    let windows = Windows::new(2).with_padding(&[1, 1]);
+    for (channels, results) in [(3, 17), (32, 35)] {
+        let (x, filter) = ([1, 7, 9, channels], [3, 3, channels, results]);
+        let bias = spoiled(DType::F32, &[results], 4);
+        for x in [spoiled(DType::F32, &x, 1), extreme(&x, 2)] {
+            for filter in weights(DType::F32, &filter) {
+                for activation in [None, Some(Unary::Relu), Some(Unary::Silu)] {
+                    let op = Conv { windows: windows.clone(), activation, ..Conv::new(2) };
+                    check_bits(op, &[x.clone(), filter.clone(), bias.clone()]);
+                }
+            }
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod hoist_leaves;
 mod inline_calls;
 mod merge_common_subexpressions;
 mod merge_linears;
+mod move_channels_last;
 mod quantize_fp8;
 mod remove_dead;
 mod simplify;
@@ -85,6 +86,8 @@ passes! {
     fuse_residual,
     // After simplify, which makes one transpose of two; before fuse_elementwise, which would take scale and mask.
     fuse_attention,
+    // After fuse_activation, so that chains are short; before fuse_elementwise, whose nodes chains do not run.
+    move_channels_last,
     // Last: it takes whatever functions of elements the patterns above have left.
     fuse_elementwise,
 }

@@ -8,6 +8,9 @@ use crate::custom::Extensions;
 use crate::instruments::Instruments;
 use crate::{Device, Error};
 
+/// The environment variable that names the largest instruction set to use.
+const INSTRUCTION_SET: &str = "PERIHELION_INSTRUCTION_SET";
+
 impl InferenceSession {
     /// A session on devices, the preferred first. Doubled ones count once.
     ///
@@ -91,10 +94,25 @@ impl Builder {
         if devices.is_empty() {
             return Err(Error::NoDevice);
         }
+        limit(&mut devices)?;
         let settings = Mutex::new(setters::from_environment(&|name| std::env::var(name).ok())?);
         let instruments = Arc::new(Instruments::new()?);
         Ok(InferenceSession { devices, cache, extensions, num_threads, settings, instruments })
     }
+}
+
+/// Keeps the host's kernels to the instruction set that the environment names, if it does.
+fn limit(devices: &mut [Arc<dyn Device>]) -> Result<(), Error> {
+    let Some(name) = std::env::var(INSTRUCTION_SET).ok().filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    for device in devices.iter_mut().filter(|device| device.is_host()) {
+        let known = |names: String| Error::setting(INSTRUCTION_SET, &name, &format!("one of {names}"));
+        if let Some(limited) = device.limited_to(&name).map_err(known)? {
+            *device = limited;
+        }
+    }
+    Ok(())
 }
 
 /// Whether two handles are one device. A machine has one host, whatever its threads.

@@ -283,9 +283,11 @@ fn rope_types_pair_rows_of_gguf_files() {
 }
 
 #[test]
-fn bfloat16_models_cache_bfloat16() {
+fn caches_keep_the_dtype_of_weights_or_f16() {
     let Some(data) = testdata::shared("stories260k/gguf") else { return };
-    for (file, dtype) in [("BF16", DType::BF16), ("F32", DType::F32), ("Q8_0", DType::F32)] {
+    for (file, dtype) in
+        [("F32", DType::F32), ("BF16", DType::BF16), ("F16", DType::F16), ("Q8_0", DType::F16)]
+    {
         let model = config(&data.join(format!("stories260K-{file}.gguf")));
         assert_eq!(model.plan(machine()).unwrap().cache_dtype(), dtype, "{file}");
         assert_eq!(answer(&model).len(), 8, "{file}");

@@ -125,11 +125,11 @@ fn common_prefixes_share_pages() {
 
 #[test]
 fn free_memory_bounds_open_limits() {
-    const FREE: u64 = 16 << 20;
+    const FREE: u64 = 12 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let open = storyteller().kv_cache_page_size(16_usize).max_length(Auto::Auto);
     let plan = |config: &PipelineConfig| config.plan(small).unwrap().memory().unwrap().clone();
-    let token = 8192;
+    let token = 4096;
     assert_eq!(plan(&open).max_length, 512, "what the model was made for");
     let half = plan(&open.clone().gpu_memory_utilization(0.5));
     let workspace = FREE / 2 - half.weights;

@@ -157,7 +157,7 @@ fn gptq_models_run_and_are_saved() {
     let model = || config(&folder);
     let plan = model().plan(machine()).unwrap();
     assert_eq!(plan.config().quantization_encoding, Some(SupportedEncoding::Gptq));
-    assert_eq!(plan.cache_dtype(), DType::F32);
+    assert_eq!(plan.cache_dtype(), DType::F16);
     // All seven matrices of two layers, of 19 bytes for 32 weights.
     assert_eq!(plan.checkpoint().unwrap().repacked().into_iter().collect::<Vec<_>>(), [(DType::Gptq, 14)]);
     let matrices = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64);

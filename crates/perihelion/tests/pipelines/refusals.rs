@@ -113,12 +113,12 @@ fn missing_weights_are_named() {
 
 #[test]
 fn models_that_do_not_fit_say_which_limit_to_lower() {
-    const FREE: u64 = 8 << 20;
+    const FREE: u64 = 7 << 20;
     let small = Machine { free_memory: Some(FREE), ..machine() };
     let pages = storyteller().kv_cache_page_size(16_usize);
     let weights = pages.clone().max_length(16).plan(small).unwrap().memory().unwrap().weights;
     // Tokens for which there is room, in whole pages.
-    let room = ((FREE as f64 * 0.9) as usize - weights as usize) / (8192 * 16) * 16;
+    let room = ((FREE as f64 * 0.9) as usize - weights as usize) / (4096 * 16) * 16;
     let refusal = |length: Auto, batch: Auto| {
         let config = pages.clone().max_length(length).max_cache_batch_size(batch);
         config.validate(small).err().map(|error| error.to_string()).unwrap_or_default()

@@ -81,13 +81,12 @@ impl PipelineConfig {
         }
     }
 
-    /// The dtype of the KV cache: `cache_dtype`, else bf16 for weights that are rounded to it anyway, else f32.
+    /// The dtype of the KV cache: `cache_dtype` if it is set, otherwise f16 for quantized weights and the dtype of others.
     pub(crate) fn kept_dtype(&self) -> DType {
         let of_mix = self.quantize.and_then(|mix| SupportedEncoding::from_dtype(mix.dtype));
-        let of_cast = |dtype| if dtype == FloatType::Bf16 { DType::BF16 } else { DType::F32 };
         let stored = || self.quantization_encoding.map_or(DType::F32, SupportedEncoding::cache_dtype);
         let is_plain = self.quantization_encoding.is_none_or(|encoding| !encoding.stored_dtype().is_block());
-        let of_weights = self.weights_dtype.filter(|_| is_plain).map(of_cast);
+        let of_weights = self.weights_dtype.filter(|_| is_plain).map(FloatType::dtype);
         let of_mix = of_mix.map(SupportedEncoding::cache_dtype);
         self.cache_dtype.map(FloatType::dtype).or(of_mix).or(of_weights).unwrap_or_else(stored)
     }

@@ -8,8 +8,9 @@
 //! rows share its registers.
 //!
 //! Prefill is bound by arithmetic: up to [`TILE_ROWS`] rows (the heads of a group, then the next token) share each load
-//! of keys and values. Decode is bound by reading the cache once; long contexts are divided by ranges, so that one
-//! sequence with few heads occupies every thread.
+//! of keys and values, and if loading halves takes long, the tiles of a task share a copy of each range in f32. Decode is
+//! bound by reading the cache once; long contexts are divided by ranges, so that one sequence with few heads occupies every
+//! thread.
 //!
 //! Where rows of the cache are keys and values at once (`dots`), each score is the sum of sixteen sums over every sixteenth
 //! dim, and values are the first dims of the same rows.
@@ -100,13 +101,14 @@ pub fn attention_with<T: CacheElement>(
     check(attention, batch, layer, cache.len(), q.len(), out.len())?;
     check_chosen(attention, batch)?;
     let plan = Plan::new(attention, batch, pool.threads());
-    let mut partials = vec![0f32; plan.partials_len];
-    let (out, partials) = (Disjoint::new(out), Disjoint::new(&mut partials));
-    let call = Job { attention, batch, layer, cache, q, out, plan: &plan, partials };
-    let scratch_len = tile::scratch_len(attention, batch.layout().head_dim());
-    pool.run(plan.tasks.len(), &|task| {
-        // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
-        with_scratch(scratch_len, |scratch| unsafe { (variant.run)(&call, task, scratch) });
+    let scratch_len = tile::scratch_len::<T>(attention, batch.layout().head_dim());
+    with_scratch(plan.partials_len, |partials| {
+        let (out, partials) = (Disjoint::new(out), Disjoint::new(partials));
+        let call = Job { attention, batch, layer, cache, q, out, plan: &plan, partials };
+        pool.run(plan.tasks.len(), &|task| {
+            // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
+            with_scratch(scratch_len, |scratch| unsafe { (variant.run)(&call, task, scratch) });
+        });
     });
     Ok(())
 }

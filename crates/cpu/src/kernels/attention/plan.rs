@@ -65,6 +65,8 @@ pub(super) const TILES_AT_ONCE: usize = 8;
 
 /// Tasks in the order they should start.
 pub(super) struct Plan {
+    /// Query heads for each head of the cache.
+    pub(super) group: usize,
     pub(super) tiles: Vec<QueryTile>,
     /// Neighbors in `tiles`, of one sequence and head.
     pub(super) tasks: Vec<Range<usize>>,
@@ -82,6 +84,8 @@ pub(super) struct QueryTile {
     pub(super) kv_head: usize,
     pub(super) first_row: usize,
     pub(super) rows: usize,
+    /// The positions that any of the rows sees.
+    pub(super) seen: Range<usize>,
     /// Numbers of [`RANGE`]s.
     pub(super) ranges: Range<usize>,
     /// Index into [`Plan::shared`], where other tasks do the tile's other ranges.
@@ -104,18 +108,20 @@ impl Plan {
         // A few tasks a thread suffice to even out; more ranges than that a tile, and it is divided.
         let total: usize = tiles.iter().map(|tile| tile.ranges.len()).sum();
         let share = if threads == 1 { usize::MAX } else { total.div_ceil(4 * threads).max(1) };
-        let partial_len = partial_len(attention.width(batch.layout().head_dim()));
+        let group = attention.heads / batch.layout().kv_heads();
+        let width = attention.width(batch.layout().head_dim());
         let at_once = if attention.chosen.is_some() { 1 } else { tiles.len() / (4 * threads) };
         let at_once = at_once.clamp(1, TILES_AT_ONCE);
-        let mut plan = Plan { tiles: Vec::new(), tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
+        let mut plan =
+            Plan { group, tiles: Vec::new(), tasks: Vec::new(), shared: Vec::new(), partials_len: 0 };
         for tile in tiles {
-            plan.add(tile, share, partial_len);
+            plan.add(tile, share, width);
         }
         plan.group(at_once);
         plan
     }
 
-    fn add(&mut self, tile: QueryTile, share: usize, partial_len: usize) {
+    fn add(&mut self, tile: QueryTile, share: usize, width: usize) {
         let ranges = tile.ranges.clone();
         if ranges.len() <= share {
             return self.tiles.push(tile);
@@ -123,9 +129,10 @@ impl Plan {
         let shared = Some(self.shared.len());
         let unfinished = AtomicUsize::new(ranges.len().div_ceil(share));
         self.shared.push(Shared { unfinished, ranges: ranges.clone(), partials: self.partials_len });
-        self.partials_len += ranges.len() * partial_len;
+        self.partials_len += ranges.len() * partial_len(tile.rows, width);
         for start in ranges.clone().step_by(share) {
-            self.tiles.push(QueryTile { ranges: start..ranges.end.min(start + share), shared, ..tile });
+            let (seen, ranges) = (tile.seen.clone(), start..ranges.end.min(start + share));
+            self.tiles.push(QueryTile { seen, ranges, shared, ..tile });
         }
     }
 
@@ -143,8 +150,8 @@ impl Plan {
 }
 
 /// Elements of a partial result: the rows' maxima, their sums of weights, their weighted values.
-pub(super) fn partial_len(width: usize) -> usize {
-    2 * LANES + TILE_ROWS * width.next_multiple_of(LANES)
+pub(super) fn partial_len(rows: usize, width: usize) -> usize {
+    2 * LANES + rows * width.next_multiple_of(LANES)
 }
 
 /// Fewer rows a tile where there would be fewer tiles than threads: the cache is then read more than once, but at once.
@@ -180,8 +187,9 @@ fn tiles(attention: &Attention<'_>, batch: &RaggedBatch, tile_rows: usize) -> Ve
                 let rows = tile_rows.min(unit - first_row % unit);
                 let from = first + first_row / group;
                 let to = first + (first_row + rows - 1) / group;
-                let ranges = attention.first_seen(from) / RANGE..attention.last_seen(to) / RANGE + 1;
-                tiles.push(QueryTile { sequence, kv_head, first_row, rows, ranges, shared: None });
+                let seen = attention.first_seen(from)..attention.last_seen(to) + 1;
+                let ranges = seen.start / RANGE..seen.end.div_ceil(RANGE);
+                tiles.push(QueryTile { sequence, kv_head, first_row, rows, seen, ranges, shared: None });
             }
         }
     }

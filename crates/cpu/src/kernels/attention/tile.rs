@@ -31,16 +31,32 @@ pub struct Job<'a, T> {
     pub(super) partials: Disjoint<'a, f32>,
 }
 
-impl<T> Job<'_, T> {
+impl<'a, T> Job<'a, T> {
     /// Dims of a value.
     fn width(&self) -> usize {
         self.attention.width(self.batch.layout().head_dim())
     }
 
+    /// Elements of the result of a tile.
+    fn partial_len(&self, tile: &QueryTile) -> usize {
+        partial_len(tile.rows, self.width())
+    }
+
+    /// The result of a range of a shared tile.
+    ///
+    /// # Safety
+    /// No other task uses it at the same time.
+    unsafe fn shared_partial(&self, tile: &QueryTile, shared: usize, range: usize) -> &'a mut [f32] {
+        let (shared, len) = (&self.plan.shared[shared], self.partial_len(tile));
+        let start = shared.partials + (range - shared.ranges.start) * len;
+        // SAFETY: the caller's promise.
+        unsafe { self.partials.part(start..start + len) }
+    }
+
     /// The positions chosen for the token of a task's rows, unless they are all that it sees.
     fn chosen(&self, tile: &QueryTile) -> Option<&[u32]> {
         let Chosen { count, positions } = self.attention.chosen?;
-        let token = tile.first_row / (self.attention.heads / self.batch.layout().kv_heads());
+        let token = tile.first_row / self.plan.group;
         if self.batch.first_position(tile.sequence) + token < count {
             return None;
         }
@@ -49,11 +65,20 @@ impl<T> Job<'_, T> {
 }
 
 /// Elements of working memory: queries and results so far of each tile, scores, the partial result of a range, rows of chosen
-/// positions.
-pub(super) fn scratch_len(attention: &Attention<'_>, head_dim: usize) -> usize {
-    let gathered = if attention.chosen.is_some() { RANGE * head_dim } else { 0 };
-    let partial = partial_len(attention.width(head_dim));
-    TILES_AT_ONCE * (queries_len(head_dim) + partial) + TILE_ROWS * SCORES_STRIDE + partial + gathered
+/// positions or keys and values as f32.
+pub(super) fn scratch_len<T>(attention: &Attention<'_>, head_dim: usize) -> usize {
+    let copies = match attention.chosen {
+        Some(_) => RANGE * head_dim,
+        None if may_widen::<T>(attention, head_dim) => 2 * RANGE * head_dim,
+        None => 0,
+    };
+    let partial = partial_len(TILE_ROWS, attention.width(head_dim));
+    TILES_AT_ONCE * (queries_len(head_dim) + partial) + TILE_ROWS * SCORES_STRIDE + partial + copies
+}
+
+/// Whether the keys and values of a range are worth widening: as f32 they must stay in the second-level cache.
+fn may_widen<T>(attention: &Attention<'_>, head_dim: usize) -> bool {
+    size_of::<T>() < size_of::<f32>() && attention.values.is_none() && head_dim <= 256
 }
 
 fn queries_len(head_dim: usize) -> usize {
@@ -63,14 +88,14 @@ fn queries_len(head_dim: usize) -> usize {
 impl QueryTile {
     /// The positions that row `row` of the tile sees.
     fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
-        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let group = call.plan.group;
         let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
         call.attention.first_seen(position)..call.attention.last_seen(position) + 1
     }
 
     /// Where row `row` of the tile lies in `q` or `out`, whose rows have so many dims.
     fn row<T>(&self, call: &Job<'_, T>, row: usize, dims: usize) -> Range<usize> {
-        let group = call.attention.heads / call.batch.layout().kv_heads();
+        let group = call.plan.group;
         let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
         let token = call.batch.rows(self.sequence).start + token;
         let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
@@ -84,40 +109,44 @@ impl QueryTile {
 #[inline(always)]
 pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scratch: &mut [f32]) {
     let tiles = &call.plan.tiles[call.plan.tasks[index].clone()];
-    let queries_len = queries_len(call.batch.layout().head_dim());
+    let head_dim = call.batch.layout().head_dim();
+    let (tile_len, queries_len) = (head_dim * TILE, queries_len(head_dim));
+    let partial_len = partial_len(TILE_ROWS, call.width());
     let (queries, rest) = scratch.split_at_mut(TILES_AT_ONCE * queries_len);
-    let (states, rest) = rest.split_at_mut(TILES_AT_ONCE * partial_len(call.width()));
+    let (states, rest) = rest.split_at_mut(TILES_AT_ONCE * partial_len);
     let (scores, rest) = rest.split_at_mut(TILE_ROWS * SCORES_STRIDE);
-    let (partial, gathered) = rest.split_at_mut(partial_len(call.width()));
-    let partial_len = partial.len();
+    let (partial, copies) = rest.split_at_mut(partial_len);
     for ((tile, queries), state) in
         tiles.iter().zip(queries.chunks_exact_mut(queries_len)).zip(states.chunks_exact_mut(partial_len))
     {
         pack_queries(call, tile, queries);
-        clear(state);
+        clear(&mut state[..call.partial_len(tile)]);
         sink(call, tile, state);
     }
+    let widens = S::WIDENS_ONCE && tiles.len() > 2 && may_widen::<T>(call.attention, head_dim);
     let first = tiles.iter().map(|tile| tile.ranges.start).min().unwrap_or(0);
     let end = tiles.iter().map(|tile| tile.ranges.end).max().unwrap_or(0);
     for range in first..end {
+        let cached = KvTiles::of_range(call, tiles, range, copies);
+        let wide = widens.then(|| cached.widen(s, tile_len, copies));
         for ((tile, queries), state) in
             tiles.iter().zip(queries.chunks_exact(queries_len)).zip(states.chunks_exact_mut(partial_len))
         {
             if !tile.ranges.contains(&range) {
                 continue;
             }
-            match tile.shared {
-                None => {
-                    attend(s, call, tile, range, queries, scores, gathered, partial);
-                    fold(s, call, tile, range, partial, state);
-                }
-                Some(shared) => {
-                    let shared = &call.plan.shared[shared];
-                    let start = shared.partials + (range - shared.ranges.start) * partial.len();
-                    // SAFETY: each range of shared rows belongs to one task.
-                    let partial = unsafe { call.partials.part(start..start + partial.len()) };
-                    attend(s, call, tile, range, queries, scores, gathered, partial);
-                }
+            let partial = match tile.shared {
+                None => &mut partial[..call.partial_len(tile)],
+                // SAFETY: each range of shared rows belongs to one task.
+                Some(shared) => unsafe { call.shared_partial(tile, shared, range) },
+            };
+            let visible = visible_in(call, tile, range);
+            match &wide {
+                Some(wide) => attend(s, call, tile, wide, &visible, queries, scores, partial),
+                None => attend(s, call, tile, &cached, &visible, queries, scores, partial),
+            }
+            if tile.shared.is_none() {
+                fold(s, call, tile, &visible, partial, state);
             }
         }
     }
@@ -132,34 +161,41 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
 /// state is complete.
 #[inline(always)]
 fn fold_shared<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) -> bool {
-    let Some(shared) = tile.shared else { return true };
-    let shared = &call.plan.shared[shared];
+    let Some(index) = tile.shared else { return true };
+    let shared = &call.plan.shared[index];
     // Releases this task's results; the last task acquires those of all.
     if shared.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;
     }
-    for (i, range) in shared.ranges.clone().enumerate() {
-        let start = shared.partials + i * state.len();
+    for range in shared.ranges.clone() {
         // SAFETY: all tasks that share the rows have finished with their parts.
-        let partial = unsafe { call.partials.part(start..start + state.len()) };
-        fold(s, call, tile, range, partial, state);
+        let partial = unsafe { call.shared_partial(tile, index, range) };
+        fold(s, call, tile, &visible_in(call, tile, range), partial, state);
     }
     true
 }
 
 /// Queries scaled and transposed, `[head_dim, 16]`, or row by row for keys that lie so, `[16, head_dim]` with rows of
-/// whole vectors; the rest is 0.
+/// whole vectors. All that registers take together with them is 0.
 #[inline(always)]
 fn pack_queries<T>(call: &Job<'_, T>, tile: &QueryTile, queries: &mut [f32]) {
-    queries.fill(0.0);
     let layout = call.batch.layout();
     let dims = layout.head_dim();
-    let (row_stride, dim_stride) =
-        if layout.has_rows() { (dims.next_multiple_of(LANES), 1) } else { (1, LANES) };
+    let stride = dims.next_multiple_of(LANES);
+    let (row_stride, dim_stride) = if layout.has_rows() { (stride, 1) } else { (1, LANES) };
     for row in 0..tile.rows {
         let q = &call.q[tile.row(call, row, dims)];
-        for (packed, q) in queries[row * row_stride..].iter_mut().step_by(dim_stride).zip(q) {
+        let packed = &mut queries[row * row_stride..];
+        for (packed, q) in packed.iter_mut().step_by(dim_stride).zip(q) {
             *packed = q * call.attention.scale;
+        }
+        if layout.has_rows() {
+            packed[dims..stride].fill(0.0);
+        }
+    }
+    if !layout.has_rows() {
+        for row in tile.rows..tile.rows.next_power_of_two().min(TILE_ROWS) {
+            queries[row..].iter_mut().step_by(LANES).for_each(|packed| *packed = 0.0);
         }
     }
 }
@@ -175,7 +211,7 @@ fn clear(partial: &mut [f32]) {
 #[inline(always)]
 fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     let Some(sinks) = call.attention.sinks else { return };
-    let group = call.attention.heads / call.batch.layout().kv_heads();
+    let group = call.plan.group;
     for row in 0..tile.rows {
         state[row] = sinks[tile.kv_head * group + (tile.first_row + row) % group];
         state[LANES + row] = 1.0;
@@ -184,41 +220,34 @@ fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
 
 /// Scores, weights and weighted values of one range, into `partial`.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "a range, and the parts of the working memory")]
-fn attend<S: Simd, T: Scalar>(
+#[expect(clippy::too_many_arguments, reason = "a tile over a range, and the parts of the working memory")]
+fn attend<S: Simd, T, K: Scalar>(
     s: S,
     call: &Job<'_, T>,
     tile: &QueryTile,
-    range: usize,
+    kv: &KvTiles<K>,
+    visible: &[(usize, usize); TILE_ROWS],
     queries: &[f32],
     scores: &mut [f32],
-    gathered: &mut [f32],
     partial: &mut [f32],
 ) {
     clear(partial);
-    let visible = visible_in(call, tile, range);
     let layout = call.batch.layout();
     let (dims, width) = (layout.head_dim(), call.width());
     let from = visible[..tile.rows].iter().map(|v| v.0).min().unwrap_or(0);
     let to = visible[..tile.rows].iter().map(|v| v.1).max().unwrap_or(0);
     let tiles = from / TILE..to.div_ceil(TILE);
-    let (keys, values) = match call.chosen(tile) {
-        None => pointers(call, tile, range, tiles.clone()),
-        Some(chosen) => {
-            let rows = gather(call, tile, &chosen[range * RANGE..][..to], gathered);
-            ([std::ptr::null(); TILES], rows)
-        }
-    };
+    assert!(kv.tiles.start <= tiles.start && tiles.end <= kv.tiles.end && kv.tiles.end <= TILES);
     assert!(queries.len() == dims.next_multiple_of(LANES) * LANES);
     assert!(scores.len() == TILE_ROWS * SCORES_STRIDE && width <= dims);
-    assert!(partial.len() == partial_len(width) && tiles.end <= TILES && tile.rows <= TILE_ROWS);
+    assert!(partial.len() == partial_len(tile.rows, width) && tile.rows <= TILE_ROWS);
     // SAFETY: the asserted lengths; the tiles named here are set, each to a whole tile or to all rows that are seen.
     unsafe {
         if layout.has_rows() {
-            let (queries, keys, scores) = (queries.as_ptr(), &values, scores.as_mut_ptr());
+            let (queries, keys, scores) = (queries.as_ptr(), &kv.values, scores.as_mut_ptr());
             Dots { queries, keys, dims, scores }.score(s, tile.rows, from..to);
         } else {
-            score(s, tile.rows, queries.as_ptr(), &keys, tiles, dims, scores.as_mut_ptr());
+            score(s, tile.rows, queries.as_ptr(), &kv.keys, tiles, dims, scores.as_mut_ptr());
         }
     }
     for (row, &(from, to)) in visible[..tile.rows].iter().enumerate() {
@@ -230,7 +259,7 @@ fn attend<S: Simd, T: Scalar>(
         }
     }
     let out = partial[2 * LANES..].as_mut_ptr();
-    let sums = Sums { values: &values, stride: dims, dims: width, scores: scores.as_ptr(), out };
+    let sums = Sums { values: &kv.values, stride: dims, dims: width, scores: scores.as_ptr(), out };
     // SAFETY: as above; rows see positions within the tiles only.
     unsafe { sums.add_visible(s, &visible[..tile.rows]) };
 }
@@ -248,7 +277,56 @@ fn visible_in<T>(call: &Job<'_, T>, tile: &QueryTile, range: usize) -> [(usize, 
     visible
 }
 
-/// Where the keys and the values of each of `tiles` of a range lie.
+/// Where the keys and the values of tiles of positions of one range lie: `keys[i]` is `[head_dim, 16]`, `values[i]` is
+/// `[16, head_dim]`.
+struct KvTiles<T> {
+    keys: [*const T; TILES],
+    values: [*const T; TILES],
+    /// The tiles that are set.
+    tiles: Range<usize>,
+}
+
+impl<T: Scalar> KvTiles<T> {
+    /// The positions that any of some tiles of queries sees; chosen ones are copied.
+    #[inline(always)]
+    fn of_range(call: &Job<'_, T>, tiles: &[QueryTile], range: usize, copies: &mut [f32]) -> KvTiles<T> {
+        let start = range * RANGE;
+        let inside = |position: usize| position.saturating_sub(start).min(RANGE);
+        let within = || tiles.iter().filter(|tile| tile.ranges.contains(&range));
+        let from = within().map(|tile| inside(tile.seen.start)).min().unwrap_or(0);
+        let to = within().map(|tile| inside(tile.seen.end)).max().unwrap_or(0);
+        let tiles_seen = from / TILE..to.div_ceil(TILE);
+        let (keys, values) = match call.chosen(&tiles[0]) {
+            None => pointers(call, &tiles[0], range, tiles_seen.clone()),
+            Some(chosen) => {
+                let rows = gather(call, &tiles[0], &chosen[start..][..to], copies);
+                (rows, rows)
+            }
+        };
+        KvTiles { keys, values, tiles: tiles_seen }
+    }
+
+    /// Copies of the tiles, of `tile_len` elements each, as f32.
+    #[inline(always)]
+    fn widen<S: Simd>(&self, s: S, tile_len: usize, copies: &mut [f32]) -> KvTiles<f32> {
+        assert!(tile_len.is_multiple_of(LANES) && copies.len() >= 2 * TILES * tile_len);
+        let (mut keys, mut values) = ([std::ptr::null(); TILES], [std::ptr::null(); TILES]);
+        let mut copies = copies.chunks_exact_mut(tile_len);
+        for tile in self.tiles.clone() {
+            for (from, wide) in [(self.keys[tile], &mut keys[tile]), (self.values[tile], &mut values[tile])] {
+                let copy = copies.next().expect("two copies of each tile");
+                for (index, to) in copy.chunks_exact_mut(LANES).enumerate() {
+                    // SAFETY: the tile is set, and has as many vectors as its copy.
+                    unsafe { s.store(to.as_mut_ptr(), T::load(s, from.add(index * LANES))) };
+                }
+                *wide = copy.as_ptr();
+            }
+        }
+        KvTiles { keys, values, tiles: self.tiles.clone() }
+    }
+}
+
+/// Where the keys and the values of each of `tiles` of a range lie in the cache.
 #[inline(always)]
 fn pointers<T>(
     call: &Job<'_, T>,
@@ -616,7 +694,7 @@ fn fold<S: Simd, T>(
     s: S,
     call: &Job<'_, T>,
     tile: &QueryTile,
-    range: usize,
+    visible: &[(usize, usize); TILE_ROWS],
     partial: &[f32],
     state: &mut [f32],
 ) {
@@ -630,7 +708,6 @@ fn fold<S: Simd, T>(
     let (old, new) =
         unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
     let dims = call.width().next_multiple_of(LANES);
-    let visible = visible_in(call, tile, range);
     for row in (0..tile.rows).filter(|&row| visible[row].0 < visible[row].1) {
         state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
         let (old, new) = (s.splat(old[row]), s.splat(new[row]));

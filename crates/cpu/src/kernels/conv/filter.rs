@@ -17,6 +17,9 @@ const BLOCK_K: usize = 512;
 /// Terms of the sums at a time: what of two panels stays in the nearest caches. Divides [`BLOCK_K`].
 pub(super) const STEP_K: usize = 256;
 
+/// What Winograd's algorithm makes of the 3 × 3 taps of a filter.
+pub(super) const WINOGRAD_TERMS: usize = 16;
+
 /// No tile is wider.
 const MAX_WIDTH: usize = 64;
 
@@ -27,6 +30,8 @@ pub enum Side {
     Left,
     /// Columns are channels of the result; terms are ordered by tap, then channel.
     Right,
+    /// As [`Side::Right`], the filter being transformed by Winograd's algorithm: sixteen products in place of nine taps.
+    Winograd,
 }
 
 /// How a filter is packed; prints and parses as the name of a layout.
@@ -56,6 +61,13 @@ pub struct PackedFilter {
     data: Bytes,
 }
 
+impl Side {
+    /// Terms of a sum for each channel, if the window has so many taps.
+    fn taps(self, window: usize) -> usize {
+        if self == Side::Winograd { WINOGRAD_TERMS } else { window }
+    }
+}
+
 impl PackedFilter {
     /// Packs a filter of any float dtype and three to five axes.
     ///
@@ -69,7 +81,15 @@ impl PackedFilter {
         let mut values = AlignedBytes::try_zeroed(filter.elements() * size_of::<f32>())?;
         let values: &mut [f32] = bytemuck::cast_slice_mut(&mut values);
         to_f32(filter.dtype(), filter.bytes(), values);
-        packed.fill(values, bytemuck::cast_slice_mut(&mut data));
+        match form.side {
+            Side::Winograd => {
+                let mut transformed = AlignedBytes::try_zeroed(size_of_val(values) / 9 * WINOGRAD_TERMS)?;
+                let transformed: &mut [f32] = bytemuck::cast_slice_mut(&mut transformed);
+                packed.transform(values, transformed);
+                packed.fill(transformed, FilterLayout::Rscf, bytemuck::cast_slice_mut(&mut data));
+            }
+            Side::Left | Side::Right => packed.fill(values, form.stored, bytemuck::cast_slice_mut(&mut data)),
+        }
         packed.data = Bytes::new(data);
         Ok(packed)
     }
@@ -95,7 +115,10 @@ impl PackedFilter {
             return Err(format!("a filter of shape {shape} does not pack as {form}"));
         }
         let window = form.stored.spatial(shape).to_vec();
-        let terms = window.iter().product::<usize>() * shape[form.stored.channel_axis(rank)];
+        if form.side == Side::Winograd && window != [3, 3] {
+            return Err(format!("a filter of shape {shape} does not pack as {form}"));
+        }
+        let terms = form.side.taps(window.iter().product()) * shape[form.stored.channel_axis(rank)];
         Ok(PackedFilter { form, window, results: all / form.groups, terms, data: Bytes::new([]) })
     }
 
@@ -105,10 +128,33 @@ impl PackedFilter {
         self.form.groups.checked_mul(self.terms)?.checked_mul(lanes)?.checked_mul(size_of::<f32>())
     }
 
+    /// Writes `G g Gᵀ` for each channel and result of a filter of 3 × 3, [16, channels, results].
+    fn transform(&self, values: &[f32], transformed: &mut [f32]) {
+        let channels = self.terms / WINOGRAD_TERMS;
+        let row = |[a, b, c]: [f64; 3]| [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c];
+        for (c, f) in (0..channels).flat_map(|c| (0..self.results).map(move |f| (c, f))) {
+            let tap = |tap: usize| {
+                f64::from(
+                    values[match self.form.stored {
+                        FilterLayout::Rscf => (tap * channels + c) * self.results + f,
+                        FilterLayout::Fcrs => (f * channels + c) * 9 + tap,
+                    }],
+                )
+            };
+            let lines: [[f64; 4]; 3] = std::array::from_fn(|i| row(std::array::from_fn(|j| tap(3 * i + j))));
+            for j in 0..4 {
+                let column = row(std::array::from_fn(|i| lines[i][j]));
+                for (i, value) in column.into_iter().enumerate() {
+                    transformed[((4 * i + j) * channels + c) * self.results + f] = value as f32;
+                }
+            }
+        }
+    }
+
     /// Writes the panels of a filter.
-    fn fill(&self, values: &[f32], data: &mut [f32]) {
+    fn fill(&self, values: &[f32], stored: FilterLayout, data: &mut [f32]) {
         let PackedFilter { form, results, terms, .. } = *self;
-        let (taps, all) = (self.window.iter().product::<usize>(), results * form.groups);
+        let (taps, all) = (form.side.taps(self.window.iter().product()), results * form.groups);
         let (channels, lanes) = (terms / taps.max(1), results.next_multiple_of(form.width));
         let mut panels = data.chunks_exact_mut(form.width);
         for group in 0..form.groups {
@@ -117,12 +163,12 @@ impl PackedFilter {
                     for term in start..terms.min(start + BLOCK_K) {
                         let (tap, channel) = match form.side {
                             Side::Left => (term % taps, term / taps),
-                            Side::Right => (term / channels, term % channels),
+                            Side::Right | Side::Winograd => (term / channels, term % channels),
                         };
                         let lanes = panels.next().expect("a panel for each");
                         for (slot, f) in lanes.iter_mut().zip(first..results) {
                             let f = group * results + f;
-                            *slot = values[match form.stored {
+                            *slot = values[match stored {
                                 FilterLayout::Rscf => (tap * channels + channel) * all + f,
                                 FilterLayout::Fcrs => (f * channels + channel) * taps + tap,
                             }];
@@ -136,6 +182,11 @@ impl PackedFilter {
     /// Spatial sizes.
     pub fn window(&self) -> &[usize] {
         &self.window
+    }
+
+    /// Which matrix of the product it is.
+    pub fn side(&self) -> Side {
+        self.form.side
     }
 
     /// Channels in a panel.
@@ -172,14 +223,18 @@ impl PackedFilter {
             && self.form.width == width
             && self.form.groups == geometry.groups
             && self.results == geometry.results
-            && self.terms == geometry.terms();
+            && self.terms == side.taps(geometry.taps()) * geometry.channels;
         assert!(fits, "conv: a filter packed as {} for {geometry:?}", self.form);
     }
 }
 
 impl fmt::Display for FilterForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = if self.side == Side::Left { "left" } else { "right" };
+        let side = match self.side {
+            Side::Left => "left",
+            Side::Right => "right",
+            Side::Winograd => "winograd",
+        };
         let stored = if self.stored == FilterLayout::Fcrs { "fcrs" } else { "rscf" };
         write!(f, "filter.{side}.{}.{stored}.{}", self.width, self.groups)
     }
@@ -197,6 +252,7 @@ impl FromStr for FilterForm {
             side: match side {
                 "left" => Side::Left,
                 "right" => Side::Right,
+                "winograd" => Side::Winograd,
                 _ => return Err(unknown()),
             },
             width: width.parse().map_err(|_| unknown())?,

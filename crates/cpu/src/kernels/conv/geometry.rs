@@ -87,6 +87,35 @@ impl Geometry {
         self.to.iter().product()
     }
 
+    /// A position of the window along each axis.
+    pub(super) fn index(&self, position: usize) -> [usize; 3] {
+        let [_, height, width] = self.to;
+        [position / (height * width), position / width % height, position % width]
+    }
+
+    /// Moves to the next position of the window.
+    pub(super) fn advance(&self, [depth, height, width]: &mut [usize; 3]) {
+        *width += 1;
+        if *width == self.to[2] {
+            (*height, *width) = (*height + 1, 0);
+        }
+        if *height == self.to[1] {
+            (*depth, *height) = (*depth + 1, 0);
+        }
+    }
+
+    /// Where the first tap of the window at a position falls.
+    pub(super) fn corner(&self, index: [usize; 3]) -> [isize; 3] {
+        std::array::from_fn(|axis| (index[axis] * self.strides[axis]) as isize - self.before[axis] as isize)
+    }
+
+    /// The first pixel of a window that sees no padding.
+    pub(super) fn whole_window(&self, corner: [isize; 3]) -> Option<[usize; 3]> {
+        let seen = |axis: usize| corner[axis] as usize + (self.window[axis] - 1) * self.dilations[axis];
+        let inside = |axis: usize| corner[axis] >= 0 && seen(axis) < self.from[axis];
+        (0..3).all(inside).then(|| corner.map(|index| index as usize))
+    }
+
     /// Elements along an axis, padding included, that so many neighbouring positions see.
     pub(super) fn spanned(&self, axis: usize, positions: usize) -> usize {
         (positions - 1) * self.strides[axis] + (self.window[axis] - 1) * self.dilations[axis] + 1

@@ -4,6 +4,9 @@
 //! Each element is one sum in order, from its bias or 0: over the taps of the window and then channels where channels
 //! lie last, over channels and then taps where they come first. Its bits depend on the sizes alone.
 //!
+//! Windows of 3 × 3 over many channels, which lie last, are computed by Winograd's algorithm (`winograd`), whose sums have
+//! other bits.
+//!
 //! Bound by arithmetic. A thread copies the elements under a block of positions into panels (`pixels`), `STEP_K` of
 //! the sum at a time, and multiplies them with the panels of the filter (`filter`), which are packed once, when the
 //! model is initialized. The right panel of a product stays in the L1 cache while the left ones pass by. Filters of one
@@ -14,6 +17,7 @@ mod filter;
 mod geometry;
 mod operands;
 mod pixels;
+mod winograd;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,7 +25,7 @@ use std::sync::Arc;
 
 use engine::{Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight, View};
 use graph::Type;
-use graph::ops::{self, FilterLayout, ImageLayout};
+use graph::ops::{self, FilterLayout, ImageLayout, Unary};
 use tensor::{AlignedBytes, Bytes, DType, Tensor};
 
 pub use self::depthwise::{DEPTHWISE_VARIANTS, DepthwiseKernel, depthwise};
@@ -50,10 +54,17 @@ pub fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, out: &m
     assert_eq!(out.len(), geometry.result_len(), "conv: length of out for {geometry:?}");
     assert!(bias.is_none_or(|bias| bias.len() == geometry.groups * geometry.results), "conv: length of bias");
     let (rows, columns) = tile_size(variant.name);
-    let (side, width) = if geometry.channels_last { (Side::Right, columns) } else { (Side::Left, rows) };
+    let (side, width) = match filter.side() {
+        Side::Winograd => (Side::Winograd, columns),
+        _ if geometry.channels_last => (Side::Right, columns),
+        _ => (Side::Left, rows),
+    };
     filter.expect(side, width, geometry);
     if out.is_empty() {
         return;
+    }
+    if side == Side::Winograd {
+        return winograd::conv(variant, pool, conv, out);
     }
     let pixel_width = if geometry.channels_last { rows } else { columns };
     let pack = PACK.iter().find(|pack| pack.name == variant.name).expect("the same variants").run;
@@ -82,7 +93,7 @@ impl Job<'_> {
     fn run(&self, pool: &Pool) {
         let Geometry { batch, groups, results, .. } = *self.conv.geometry;
         let count = self.conv.geometry.positions();
-        let (pixels, channels) = self.part_size(batch * groups, 4 * pool.threads());
+        let (pixels, channels) = self.part_size(batch * groups, pool.threads());
         let (pixel_parts, channel_parts) = (count.div_ceil(pixels), results.div_ceil(channels));
         let terms = self.conv.geometry.terms().min(STEP_K);
         let pixel_len = if self.conv.geometry.channels_last { ROW } else { terms };
@@ -102,8 +113,8 @@ impl Job<'_> {
     }
 
     /// Positions and channels of a part, in whole panels: halved until there are enough parts, if there can be.
-    fn part_size(&self, items: usize, wanted: usize) -> (usize, usize) {
-        let geometry = self.conv.geometry;
+    fn part_size(&self, items: usize, threads: usize) -> (usize, usize) {
+        let (geometry, wanted) = (self.conv.geometry, 4 * threads);
         let (filter_width, pixel_width) = (self.conv.filter.width(), self.pixel_width);
         let most = (256 / pixel_width).max(1) * pixel_width;
         let mut pixels = most.min(geometry.positions().next_multiple_of(pixel_width));
@@ -120,13 +131,27 @@ impl Job<'_> {
                 break;
             }
         }
-        (pixels, channels)
+        (self.even(pixels, items * geometry.results.div_ceil(channels), threads), channels)
+    }
+
+    /// So many positions or down to half as many, with which the largest share of a thread is smallest; each part comes
+    /// `times` times.
+    fn even(&self, pixels: usize, times: usize, threads: usize) -> usize {
+        let (width, positions) = (self.pixel_width, self.conv.geometry.positions());
+        let largest_share = |panels: &usize| {
+            let parts = times * positions.div_ceil(panels * width);
+            parts.div_ceil(threads) * panels
+        };
+        let most = pixels / width;
+        let panels = (most.div_ceil(2)..=most).rev().min_by_key(largest_share);
+        panels.filter(|_| !times.is_multiple_of(threads)).map_or(pixels, |panels| panels * width)
     }
 
     fn compute(&self, part: &Part, panels: &mut [f32]) {
         let Conv { geometry, x, bias, .. } = self.conv;
         let pixels = Pixels::new(geometry, x, part.image, part.group, part.pixels.clone(), self.pixel_width);
         match bias {
+            Some(_) if geometry.channels_last && geometry.terms() > 0 => {}
             Some(bias) => self.fill(part, &bias[part.group * geometry.results..][..geometry.results]),
             None if geometry.terms() == 0 => self.fill(part, &vec![0.0; geometry.results]),
             None => {}
@@ -140,7 +165,7 @@ impl Job<'_> {
         self.activate(part);
     }
 
-    /// Starts sums from the bias.
+    /// Starts sums from the bias, if the product cannot.
     fn fill(&self, part: &Part, bias: &[f32]) {
         let bias = &bias[part.channels.clone()];
         let (rows, columns) = self.sides(part);
@@ -166,7 +191,11 @@ impl Job<'_> {
             false => (Form::Packed, filter.width(), self.pixel_width),
         };
         let ((rows, columns), stride) = (self.sides(part), self.row_stride());
+        let row_of_bias = self.conv.bias.filter(|_| terms.start == 0 && self.conv.geometry.channels_last);
         let resume = terms.start > 0 || self.conv.bias.is_some();
+        let first = part.group * self.conv.geometry.results + part.channels.start;
+        let complete = terms.end == self.conv.geometry.terms();
+        let least = if complete { operands::least(self.conv.activation) } else { f32::NEG_INFINITY };
         for column in (0..columns).step_by(width) {
             for row in (0..rows).step_by(height) {
                 let (left, right) = match form {
@@ -179,20 +208,27 @@ impl Job<'_> {
                 // chunk's alone.
                 unsafe {
                     let out = self.out.pointer(start..start + (rows - 1) * stride + columns);
-                    (self.kernel)(&Product::new(left, right, form, k, rows, columns, out, stride, resume));
+                    let product = Product::new(left, right, form, k, rows, columns, out, stride, resume);
+                    let product = match row_of_bias {
+                        Some(bias) => product.starting_from(&bias[first + column..][..columns]),
+                        None => product,
+                    };
+                    (self.kernel)(&product.at_least(least));
                 }
             }
         }
     }
 
-    /// Applies the activation to a part whose sums are complete.
+    /// Applies an activation that [`operands::least`] is not already to a part whose sums are complete.
     fn activate(&self, part: &Part) {
-        let Some(activation) = self.conv.activation else { return };
+        if self.conv.activation.is_none_or(|activation| activation.function == Unary::Relu) {
+            return;
+        }
         let (rows, columns) = self.sides(part);
         for row in 0..rows {
             let start = self.start(part, row);
             // SAFETY: the part is this chunk's alone.
-            activation.apply(unsafe { self.out.part(start..start + columns) });
+            operands::activate(self.conv.activation, unsafe { self.out.part(start..start + columns) });
         }
     }
 
@@ -223,10 +259,11 @@ impl Job<'_> {
 }
 
 /// A convolution of f32, or of halves by way of f32.
-pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Conv, dtype: DType) -> Option<Arc<dyn Kernel>> {
+pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Conv, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
     let (variant, depthwise) = (cpu.pick(matmul::VARIANTS), cpu.pick(DEPTHWISE_VARIANTS));
     let activation = op.activation.map(|function| Activation { function, variant: cpu.pick(unary::F32) });
-    let (op, form, pool) = (op.clone(), form(cpu, op), Arc::clone(&cpu.pool));
+    let (filter, dtype) = (node.inputs[1], node.inputs[0].dtype);
+    let (op, form, pool) = (op.clone(), form(cpu, op, filter), Arc::clone(&cpu.pool));
     if is_float(dtype) {
         Some(Arc::new(ConvKernel { op, form, activation, dtype, variant, depthwise, pool }))
     } else {
@@ -243,7 +280,7 @@ pub(crate) fn packing(cpu: &Cpu, op: &ops::Conv, node: &NodeTypes<'_>, position:
     let size = |axis: usize| filter.shape[axis].as_static();
     let (channels, results) = (layout.channel_axis(filter.rank()), layout.result_axis(filter.rank()));
     let depthwise = op.groups > 1 && size(channels) == Some(1) && size(results) == Some(op.groups);
-    (!depthwise).then(|| form(cpu, op).to_string())
+    (!depthwise).then(|| form(cpu, op, filter).to_string())
 }
 
 /// Brings a filter into panels.
@@ -266,9 +303,10 @@ pub(crate) fn load(layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight
     Ok(PackedWeight { layout: layout.to_string(), bytes: filter.bytes(), data: Arc::new(filter) })
 }
 
-fn form(cpu: &Cpu, op: &ops::Conv) -> FilterForm {
+fn form(cpu: &Cpu, op: &ops::Conv, filter: &Type) -> FilterForm {
     let (rows, columns) = matmul::tile_size(cpu.pick(matmul::VARIANTS).name);
     let (side, width) = match op.layout {
+        ImageLayout::ChannelsLast if winograd::pays(op, filter) => (Side::Winograd, columns),
         ImageLayout::ChannelsLast => (Side::Right, columns),
         ImageLayout::ChannelsFirst => (Side::Left, rows),
     };
@@ -326,14 +364,15 @@ impl ConvKernel {
     /// The filters of single channels, in the order that the layout of the images asks for.
     fn taps<'m>(&self, geometry: &Geometry, filter: View<'m>) -> Result<Cow<'m, [f32]>, String> {
         let values = floats::read(filter)?;
-        let (rows, columns) = match self.op.filter_layout {
-            FilterLayout::Rscf => (geometry.taps(), geometry.groups),
-            FilterLayout::Fcrs => (geometry.groups, geometry.taps()),
+        let columns = match self.op.filter_layout {
+            FilterLayout::Rscf => geometry.groups,
+            FilterLayout::Fcrs => geometry.taps(),
         };
         if geometry.channels_last == (self.op.filter_layout == FilterLayout::Rscf) {
             return Ok(values);
         }
-        Ok(Cow::Owned((0..columns * rows).map(|i| values[i % rows * columns + i / rows]).collect()))
+        let column = |column: usize| values[column..].iter().step_by(columns);
+        Ok(Cow::Owned((0..columns).flat_map(column).copied().collect()))
     }
 }
 

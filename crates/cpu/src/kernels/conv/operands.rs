@@ -35,21 +35,19 @@ pub struct Depthwise<'a> {
     pub activation: Option<Activation>,
 }
 
-impl Depthwise<'_> {
-    /// The lower bound of results: 0 for `relu`, which costs almost nothing there, else minus infinity.
-    pub(super) fn least(&self) -> f32 {
-        if self.activation.is_some_and(|activation| activation.function == Unary::Relu) {
-            0.0
-        } else {
-            f32::NEG_INFINITY
-        }
+/// The lower bound of results: 0 for `relu`, which costs almost nothing there, else minus infinity.
+pub(super) fn least(activation: Option<Activation>) -> f32 {
+    if activation.is_some_and(|activation| activation.function == Unary::Relu) {
+        0.0
+    } else {
+        f32::NEG_INFINITY
     }
+}
 
-    /// Applies an activation that [`Depthwise::least`] is not already.
-    pub(super) fn activate(&self, results: &mut [f32]) {
-        if let Some(activation) = self.activation.filter(|activation| activation.function != Unary::Relu) {
-            activation.apply(results);
-        }
+/// Applies an activation that [`least`] is not already.
+pub(super) fn activate(activation: Option<Activation>, results: &mut [f32]) {
+    if let Some(activation) = activation.filter(|activation| activation.function != Unary::Relu) {
+        activation.apply(results);
     }
 }
 
@@ -64,7 +62,7 @@ pub struct Activation {
 
 impl Activation {
     /// Applies it to some results.
-    pub(super) fn apply(&self, results: &mut [f32]) {
+    fn apply(&self, results: &mut [f32]) {
         const PART: usize = 256;
         assert!((self.variant.available)(), "conv: this machine cannot run {}", self.variant.name);
         let mut stage = [0f32; PART];

@@ -53,6 +53,19 @@ struct Run {
     from: usize,
 }
 
+/// Terms that lie side by side in the image.
+struct TermRun {
+    /// The first, in its row.
+    to: usize,
+    count: usize,
+    /// Of the first, from the first pixel of the window on.
+    from: usize,
+    /// Of its pixel from the first of the window, along each axis.
+    offset: [usize; 3],
+    /// Of the first, in its pixel.
+    channel: usize,
+}
+
 impl<'a> Pixels<'a> {
     /// Positions of an image, seen through a group of channels.
     pub(super) fn new(
@@ -187,38 +200,64 @@ impl<'a> Pixels<'a> {
     #[inline(always)]
     fn copy_rows<S: Simd>(&self, s: S, terms: Range<usize>, rows: &mut [f32]) {
         let geometry = self.geometry;
-        for (position, row) in self.positions.clone().zip(rows.chunks_exact_mut(ROW)) {
-            let corner = corner(geometry, position);
-            let whole = self.has_row(corner);
-            let mut term = terms.start;
-            while term < terms.end {
-                let (tap, channel) = (term / geometry.channels, term % geometry.channels);
-                // Terms that lie side by side in the image.
-                let taps = if whole { geometry.window[2] - tap % geometry.window[2] } else { 1 };
-                let count = (taps * geometry.channels - channel).min(terms.end - term);
-                let to = &mut row[term - terms.start..];
-                match self.pixel(corner, tap) {
-                    Some(pixel) => copy_run(s, &pixel[self.channel + channel..], to, count),
-                    None => to[..count].fill(0.0),
+        let [_, height, width] = geometry.from;
+        let joined = geometry.groups == 1 && geometry.dilations[2] == 1;
+        let (runs, taps) = (self.runs_of_terms(&terms, joined), self.runs_of_terms(&terms, false));
+        let mut index = geometry.index(self.positions.start);
+        for row in rows.chunks_exact_mut(ROW).take(self.positions.len()) {
+            let corner = geometry.corner(index);
+            if let Some([plane, line, column]) = geometry.whole_window(corner) {
+                let pixel = (plane * height + line) * width + column;
+                let x = &self.x[pixel * geometry.groups * geometry.channels..];
+                for run in &runs {
+                    copy_run(s, &x[run.from..], &mut row[run.to..], run.count);
                 }
-                term += count;
+            } else {
+                self.copy_padded_row(s, corner, &taps, row);
+            }
+            geometry.advance(&mut index);
+        }
+    }
+
+    /// The runs of a step's terms that lie side by side in windows without padding: each tap, or each row of taps.
+    fn runs_of_terms(&self, terms: &Range<usize>, joined: bool) -> Vec<TermRun> {
+        let geometry = self.geometry;
+        let [_, height, width] = geometry.from;
+        let mut runs = Vec::new();
+        let mut term = terms.start;
+        while term < terms.end {
+            let (tap, channel) = (term / geometry.channels, term % geometry.channels);
+            let taps = if joined { geometry.window[2] - tap % geometry.window[2] } else { 1 };
+            let count = (taps * geometry.channels - channel).min(terms.end - term);
+            let tap = geometry.tap(tap);
+            let offset: [usize; 3] = std::array::from_fn(|axis| tap[axis] * geometry.dilations[axis]);
+            let pixel = (offset[0] * height + offset[1]) * width + offset[2];
+            let channel = self.channel + channel;
+            let from = pixel * geometry.groups * geometry.channels + channel;
+            runs.push(TermRun { to: term - terms.start, count, from, offset, channel });
+            term += count;
+        }
+        runs
+    }
+
+    /// Writes the terms of a window that sees padding, tap by tap.
+    #[inline(always)]
+    fn copy_padded_row<S: Simd>(&self, s: S, corner: [isize; 3], taps: &[TermRun], row: &mut [f32]) {
+        for tap in taps {
+            let to = &mut row[tap.to..];
+            match self.pixel(corner, tap.offset) {
+                Some(pixel) => copy_run(s, &pixel[tap.channel..], to, tap.count),
+                None => to[..tap.count].fill(0.0),
             }
         }
     }
 
-    /// Whether a row of the window lies in the image side by side, seen from a corner, as far as columns go.
-    fn has_row(&self, corner: [isize; 3]) -> bool {
+    /// The image from the pixel at an offset from a corner on; `None` in the padding.
+    fn pixel(&self, corner: [isize; 3], offset: [usize; 3]) -> Option<&'a [f32]> {
         let geometry = self.geometry;
-        let inside = |column: usize| column + geometry.window[2] <= geometry.from[2];
-        geometry.groups == 1 && geometry.dilations[2] == 1 && usize::try_from(corner[2]).is_ok_and(inside)
-    }
-
-    /// The image from the pixel under a tap of a window on; `None` in the padding.
-    fn pixel(&self, corner: [isize; 3], tap: usize) -> Option<&'a [f32]> {
-        let (geometry, taps) = (self.geometry, self.geometry.tap(tap));
         let mut at = 0;
         for axis in 0..3 {
-            let index = corner[axis] + (taps[axis] * geometry.dilations[axis]) as isize;
+            let index = corner[axis] + offset[axis] as isize;
             at = at * geometry.from[axis]
                 + usize::try_from(index).ok().filter(|&i| i < geometry.from[axis])?;
         }
@@ -226,20 +265,11 @@ impl<'a> Pixels<'a> {
     }
 }
 
-/// Where the first tap of the window at a position falls.
-fn corner(geometry: &Geometry, position: usize) -> [isize; 3] {
-    let [_, down, across] = geometry.to;
-    let index = [position / (down * across), position / across % down, position % across];
-    std::array::from_fn(|axis| {
-        (index[axis] * geometry.strides[axis]) as isize - geometry.before[axis] as isize
-    })
-}
-
 /// The elements that a tap sees from neighbouring positions of one row, those in the image; lanes are counted from
 /// the first position.
 fn run(geometry: &Geometry, tap: usize, position: usize, count: usize) -> Option<Run> {
     let taps = geometry.tap(tap);
-    let corner = corner(geometry, position);
+    let corner = geometry.corner(geometry.index(position));
     let at = |axis: usize| corner[axis] + (taps[axis] * geometry.dilations[axis]) as isize;
     let inside = |axis: usize| usize::try_from(at(axis)).ok().filter(|&index| index < geometry.from[axis]);
     let (plane, row) = (inside(0)?, inside(1)?);

@@ -1,30 +1,45 @@
 //! Panels in AVX2: two registers hold one column group of all 16 rows.
 //!
-//! Byte products are summed in pairs in 16 bits first, which must not saturate: codes up to 127 times inputs within
-//! ±127 stay below 2^15, and larger codes are split into their lower 7 bits and the eighth.
+//! Byte products are added in pairs in 16 bits, which must not saturate: codes up to 127 times inputs within ±127 stay
+//! below 2^15. Smaller codes leave room to add two or four pairs before they are widened. From larger
+//! codes, a zero point of 128 is subtracted; their magnitudes are multiplied with inputs that take the signs of the codes.
+//! Large codes with another zero point are split into their lower 7 bits and the eighth.
+//!
+//! The 16 registers hold the sums of 4 tokens at most. So 8 of them hold the codes of four steps instead, and up to 12
+//! tokens pass: their sums wait in the first-level cache, and codes are unpacked once for all.
 
 use std::arch::x86_64::*;
 
-use super::simd::{Floats, Isa, Quantized, operations, scale_of};
+use super::panel::Codes;
+use super::simd::{Floats, Isa, Quantized, operations, scale_of, upper_bits};
 
 pub(super) struct Avx2;
 
 type Pair = (__m256i, __m256i);
 
-/// For each of 32 bytes the byte that holds its bit among four.
-static BYTE_OF_BIT: [[u8; 8]; 4] = [[0; 8], [1; 8], [2; 8], [3; 8]];
-/// For each of 32 bytes its bit in that byte.
-static BIT_OF_BYTE: [[u8; 8]; 4] = [[1, 2, 4, 8, 16, 32, 64, 128]; 4];
-
 impl Isa for Avx2 {
-    // 8 integer and 8 float registers of sums; floats make room between groups.
-    const TILE: usize = 4;
+    const TILE: usize = 12;
+    // 8 registers of sums: the latency of a multiplication times two of them in each cycle.
+    const FLOAT_TILE: usize = 4;
+    const CODES_STAY: bool = true;
     type Bytes = Pair;
     type Ints = Pair;
     type Lanes = crate::vec::Avx2;
 
     fn available() -> bool {
         crate::vec::Avx2::available()
+    }
+
+    #[inline(always)]
+    unsafe fn dots<C: Codes>(sums: Pair, codes: [Pair; 4], x: *const u8, stride: usize) -> Pair {
+        // SAFETY: the caller vouches for the instruction set and the pointer.
+        unsafe {
+            let place = |step: usize| x.add(step * stride).cast::<i32>().read_unaligned();
+            let splat = |step: usize| _mm256_set1_epi32(place(step));
+            let x = [splat(0), splat(1), splat(2), splat(3)];
+            let [a, b, c, d] = codes;
+            (dot_four::<C>(sums.0, [a.0, b.0, c.0, d.0], x), dot_four::<C>(sums.1, [a.1, b.1, c.1, d.1], x))
+        }
     }
 
     operations! {
@@ -36,17 +51,19 @@ impl Isa for Avx2 {
         fn high_nibbles(bytes: Pair) -> Pair = both(bytes, |bytes| {
             _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15))
         });
-        fn with_fifth_bits(nibbles: Pair, bits: *const u8) -> Pair =
-            (fifth_bits(nibbles.0, bits), fifth_bits(nibbles.1, bits.add(4)));
-        fn with_upper_bits<const FIELD: usize>(nibbles: Pair, pairs: Pair) -> Pair = {
-            let upper = both(pairs, |pairs| {
-                let pairs = match FIELD {
-                    0 => _mm256_slli_epi16::<4>(pairs),
-                    1 => _mm256_slli_epi16::<2>(pairs),
-                    2 => pairs,
-                    _ => _mm256_srli_epi16::<2>(pairs),
+        fn with_upper_bits<const FIELD: usize, const WIDTH: usize>(nibbles: Pair, bits: Pair) -> Pair = {
+            let upper = both(bits, |bits| {
+                let bits = match FIELD * WIDTH {
+                    0 => _mm256_slli_epi16::<4>(bits),
+                    1 => _mm256_slli_epi16::<3>(bits),
+                    2 => _mm256_slli_epi16::<2>(bits),
+                    3 => _mm256_slli_epi16::<1>(bits),
+                    4 => bits,
+                    5 => _mm256_srli_epi16::<1>(bits),
+                    6 => _mm256_srli_epi16::<2>(bits),
+                    _ => _mm256_srli_epi16::<3>(bits),
                 };
-                _mm256_and_si256(pairs, _mm256_set1_epi8(0x30))
+                _mm256_and_si256(bits, _mm256_set1_epi8(upper_bits(WIDTH)))
             });
             (_mm256_or_si256(nibbles.0, upper.0), _mm256_or_si256(nibbles.1, upper.1))
         };
@@ -131,6 +148,7 @@ impl Isa for Avx2 {
             let high = _mm256_packs_epi32(code(high.0), code(high.1));
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
             let codes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+            let codes = _mm256_max_epi8(codes, _mm256_set1_epi8(-127));
             let mut bytes = [0u8; 32];
             _mm256_storeu_si256(bytes.as_mut_ptr().cast(), codes);
             let sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
@@ -149,18 +167,6 @@ fn both(bytes: Pair, function: impl Fn(__m256i) -> __m256i) -> Pair {
 }
 
 #[inline(always)]
-unsafe fn fifth_bits(nibbles: __m256i, bits: *const u8) -> __m256i {
-    // SAFETY: the caller vouches for the instruction set and the pointer.
-    unsafe {
-        let bits = _mm256_set1_epi32(bits.cast::<i32>().read_unaligned());
-        let bytes = _mm256_shuffle_epi8(bits, _mm256_loadu_si256(BYTE_OF_BIT.as_ptr().cast()));
-        let bit = _mm256_loadu_si256(BIT_OF_BYTE.as_ptr().cast());
-        let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
-        _mm256_or_si256(nibbles, _mm256_and_si256(set, _mm256_set1_epi8(16)))
-    }
-}
-
-#[inline(always)]
 unsafe fn dot_rows<const SMALL: bool>(sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
@@ -173,6 +179,49 @@ unsafe fn dot_rows<const SMALL: bool>(sums: __m256i, codes: __m256i, x: __m256i)
         let eighth = _mm256_maddubs_epi16(eighth, x);
         let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(lower, _mm256_set1_epi16(1)));
         _mm256_add_epi32(sums, _mm256_madd_epi16(eighth, _mm256_set1_epi16(128)))
+    }
+}
+
+/// As [`Isa::dots`], for 8 rows.
+#[inline(always)]
+unsafe fn dot_four<C: Codes>(sums: __m256i, codes: [__m256i; 4], x: [__m256i; 4]) -> __m256i {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let mut sums = sums;
+        if C::ZERO_POINT == 128 {
+            for (codes, x) in codes.into_iter().zip(x) {
+                let codes = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+                let products = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
+            }
+            return sums;
+        }
+        if C::MOST > 127 {
+            for (codes, x) in codes.into_iter().zip(x) {
+                sums = dot_rows::<false>(sums, codes, x);
+            }
+            return sums;
+        }
+        // How many products fit; they come in pairs.
+        let fit = ((1 << 15) - 1) / (2 * 127 * C::MOST as i32);
+        let mut products = [_mm256_setzero_si256(); 4];
+        for (product, (codes, x)) in products.iter_mut().zip(codes.into_iter().zip(x)) {
+            *product = _mm256_maddubs_epi16(codes, x);
+        }
+        let [a, b, c, d] = products;
+        let (ab, cd) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+        if fit >= 4 {
+            return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(ab, cd), ones));
+        }
+        if fit >= 2 {
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(ab, ones));
+            return _mm256_add_epi32(sums, _mm256_madd_epi16(cd, ones));
+        }
+        for product in products {
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(product, ones));
+        }
+        sums
     }
 }
 

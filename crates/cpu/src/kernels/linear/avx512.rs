@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Isa, Quantized, operations, scale_of};
+use super::simd::{Isa, Quantized, operations, scale_of, upper_bits};
 
 pub(super) struct Avx512;
 
@@ -24,16 +24,18 @@ impl Isa for Avx512 {
         fn low_nibbles(bytes: __m512i) -> __m512i = _mm512_and_si512(bytes, _mm512_set1_epi8(15));
         fn high_nibbles(bytes: __m512i) -> __m512i =
             _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15));
-        fn with_fifth_bits(nibbles: __m512i, bits: *const u8) -> __m512i =
-            _mm512_mask_add_epi8(nibbles, bits.cast::<u64>().read_unaligned(), nibbles, _mm512_set1_epi8(16));
-        fn with_upper_bits<const FIELD: usize>(nibbles: __m512i, pairs: __m512i) -> __m512i = {
-            let pairs = match FIELD {
-                0 => _mm512_slli_epi16::<4>(pairs),
-                1 => _mm512_slli_epi16::<2>(pairs),
-                2 => pairs,
-                _ => _mm512_srli_epi16::<2>(pairs),
+        fn with_upper_bits<const FIELD: usize, const WIDTH: usize>(nibbles: __m512i, bits: __m512i) -> __m512i = {
+            let bits = match FIELD * WIDTH {
+                0 => _mm512_slli_epi16::<4>(bits),
+                1 => _mm512_slli_epi16::<3>(bits),
+                2 => _mm512_slli_epi16::<2>(bits),
+                3 => _mm512_slli_epi16::<1>(bits),
+                4 => bits,
+                5 => _mm512_srli_epi16::<1>(bits),
+                6 => _mm512_srli_epi16::<2>(bits),
+                _ => _mm512_srli_epi16::<3>(bits),
             };
-            _mm512_or_si512(nibbles, _mm512_and_si512(pairs, _mm512_set1_epi8(0x30)))
+            _mm512_or_si512(nibbles, _mm512_and_si512(bits, _mm512_set1_epi8(upper_bits(WIDTH))))
         };
         fn lookup(nibbles: __m512i, table: &'static [u8; 16]) -> __m512i =
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), nibbles);
@@ -89,8 +91,10 @@ impl Isa for Avx512 {
             );
             let (scale, inverse) = scale_of(f32::from_bits(_mm512_reduce_max_epu32(largest)));
             let inverse = _mm512_set1_ps(inverse);
+            let lowest = _mm_set1_epi8(-127);
             let low = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(low, inverse)));
             let high = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(high, inverse)));
+            let (low, high) = (_mm_max_epi8(low, lowest), _mm_max_epi8(high, lowest));
             let mut codes = [0u8; 32];
             _mm_storeu_si128(codes.as_mut_ptr().cast(), low);
             _mm_storeu_si128(codes.as_mut_ptr().add(16).cast(), high);

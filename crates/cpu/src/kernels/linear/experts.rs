@@ -81,8 +81,9 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
         [order, sources].map(|bytes| &mut bytemuck::cast_slice_mut::<u8, usize>(bytes)[..rows]);
     let ends = group(call.expert, call.weights[0].experts(), order);
     sources.iter_mut().zip(&*order).for_each(|(source, row)| *source = row / call.per_row);
-    let tiles = tiles(&ends, functions.tile);
     let forms = place(&forms(call.weights, call.exact), rows, columns, converted);
+    let size = functions.tile(&forms);
+    let tiles = tiles(&ends, size);
     let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
     let tile = |index: usize| tiles[index].rows.clone();
     prepare_all(functions, pool, &converted, rows, tiles.len(), &tile);
@@ -98,7 +99,7 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
         inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
         outputs: &[SendPointer(call.output.as_mut_ptr())],
     };
-    multiply_all(pool, &job, &tiles);
+    multiply_all(pool, &job, &tiles, size);
 }
 
 fn check(call: &ExpertLinear) {
@@ -159,9 +160,9 @@ fn tiles(ends: &[usize], size: usize) -> Vec<ExpertTile> {
 }
 
 /// Multiplies all tiles with the panels of their experts, in chunks of some panels times some tiles of one expert.
-fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile]) {
+fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile], size: usize) {
     let panels = job.weights[0].panels();
-    let blocks = blocks(job, tiles);
+    let blocks = blocks(job.inputs[0].1 * size, tiles);
     let tokens = tiles.last().map_or(0, |tile| tile.rows.end).div_ceil(blocks.len());
     let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, job.exact, tokens)).sum();
     let share = blocks.len() * panels / (4 * pool.threads());
@@ -175,9 +176,8 @@ fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile]) {
     });
 }
 
-/// Tiles of one expert that stay in the nearer caches together.
-fn blocks(job: &Job, tiles: &[ExpertTile]) -> Vec<Range<usize>> {
-    let tile_bytes = job.inputs[0].1 * job.functions.tile;
+/// Tiles of one expert, of up to so many bytes each, that stay in the nearer caches together.
+fn blocks(tile_bytes: usize, tiles: &[ExpertTile]) -> Vec<Range<usize>> {
     let limit = (INPUT_BLOCK / tile_bytes.max(1)).max(1);
     let mut blocks = Vec::new();
     let mut start = 0;

@@ -13,7 +13,7 @@ use super::epilogue::{self, Finish, Products};
 use super::neon::{Mixed, Neon, Signed, Widening};
 use super::panel::{Layout, with_layout};
 use super::portable::Portable;
-use super::prepare::{self, Rows, Tile};
+use super::prepare::{self, Form, Rows, Tile};
 use super::simd::{Isa, MAX_TILE};
 use crate::kernels::variant::Variant;
 
@@ -35,7 +35,8 @@ pub static VARIANTS: &[Variant<Functions>] = &[
 /// The functions of an instruction set.
 pub struct Functions {
     pub(super) available: fn() -> bool,
-    pub(super) tile: usize,
+    tile: usize,
+    float_tile: usize,
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
@@ -55,15 +56,22 @@ pub(super) struct Product {
 
 impl Functions {
     const fn of<I: Compiled>() -> Functions {
-        assert!(I::TILE <= MAX_TILE);
+        assert!(I::TILE <= MAX_TILE && I::FLOAT_TILE <= I::TILE);
         Functions {
             available: I::available,
             tile: I::TILE,
+            float_tile: I::FLOAT_TILE,
             prepare: I::prepare,
             multiply: multiply::<I>,
             widen: widen::<I>,
             finish: I::finish,
         }
+    }
+
+    /// The largest number of tokens that panels are multiplied with at once, if they want these forms of the input.
+    pub(super) fn tile(&self, forms: &[(Form, *mut u8)]) -> usize {
+        let is_float = |(form, _): &(Form, *mut u8)| *form == Form::F32;
+        if forms.iter().any(is_float) { self.float_tile } else { self.tile }
     }
 }
 
@@ -75,7 +83,7 @@ unsafe fn multiply<I: Compiled>(product: &Product) {
         else unreachable!("checked when packed")
     );
     // SAFETY: passed on to the caller.
-    unsafe { entry(product.panel, product.columns, product.x, product.out) }
+    unsafe { entry(product) }
 }
 
 /// Writes the weights of a panel as f32.
@@ -86,12 +94,26 @@ unsafe fn widen<I: Compiled>(dtype: DType, panel: *const u8, columns: usize, out
     unsafe { widen(panel, columns, out) }
 }
 
-type Entry = unsafe fn(*const u8, usize, *const u8, *mut u8);
+type Entry = unsafe fn(&Product);
 
 fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
-    /// The entry for `T` tokens where there is one.
+    /// The largest tile that has an entry of its own.
+    const fn tile<I: Isa, L: Layout>() -> usize {
+        match L::FORM {
+            Form::Int8 { .. } if I::CODES_STAY => L::FEW,
+            Form::Int8 { .. } => I::TILE,
+            Form::F32 => I::FLOAT_TILE,
+        }
+    }
+    /// The entry for `T` tokens, or for any number of them.
     fn of<I: Compiled, L: Layout, const T: usize>() -> Entry {
-        if const { T <= I::TILE } { I::multiply::<L, T> } else { unreachable!("tiles are smaller") }
+        if const { T <= tile::<I, L>() } {
+            I::multiply::<L, T>
+        } else if const { I::CODES_STAY && T <= I::TILE } {
+            I::multiply_passing::<L>
+        } else {
+            unreachable!("tiles are smaller")
+        }
     }
     match tokens {
         1 => of::<I, L, 1>(),
@@ -115,13 +137,10 @@ fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
 /// # Safety
 /// As [`Isa`].
 trait Compiled: Isa {
-    /// Multiplies one panel with a tile of `T` tokens; stores `T` times 16 f32 at `out`.
-    unsafe fn multiply<L: Layout, const T: usize>(
-        panel: *const u8,
-        columns: usize,
-        x: *const u8,
-        out: *mut u8,
-    );
+    /// Multiplies one panel with a tile of `T` tokens.
+    unsafe fn multiply<L: Layout, const T: usize>(product: &Product);
+    /// Multiplies one panel, whose codes stay in registers, with a tile.
+    unsafe fn multiply_passing<L: Layout>(product: &Product);
     /// Writes the weights of one panel as f32: for each column 16 of them, at `out`.
     unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8);
     /// Converts a part of a tile of input rows.
@@ -135,14 +154,21 @@ macro_rules! compile {
     ($isa:ty $(, $features:literal)?) => {
         impl Compiled for $isa {
             $(#[target_feature(enable = $features)])?
-            unsafe fn multiply<L: Layout, const T: usize>(panel: *const u8, columns: usize, x: *const u8, out: *mut u8) {
+            unsafe fn multiply<L: Layout, const T: usize>(product: &Product) {
                 // SAFETY: passed on to the caller.
                 unsafe {
-                    let sums = L::multiply::<Self, T>(panel, columns, x);
+                    let sums = L::multiply::<Self, T>(product.panel, product.columns, product.x);
                     for (token, sums) in sums.into_iter().enumerate() {
-                        Self::store(out.add(token * 64), sums);
+                        Self::store(product.out.add(token * 64), sums);
                     }
                 }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn multiply_passing<L: Layout>(product: &Product) {
+                let &Product { panel, columns, x, tokens, out, .. } = product;
+                // SAFETY: passed on to the caller.
+                unsafe { L::multiply_passing::<Self>(panel, columns, x, tokens, out) }
             }
 
             $(#[target_feature(enable = $features)])?

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor::{AlignedBytes, Bytes, DType, Tensor};
+use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, Tensor};
 
 use super::pack::Pack;
 use super::panel::{ROWS, with_layout};
@@ -86,7 +86,7 @@ impl PackedMatrix {
         if total > 0 {
             let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
             let (source, panels) = (weight.bytes(), rows.div_ceil(ROWS));
-            pool.run_on_pieces(&mut packed, panel_bytes, &|index, panel| {
+            let pack = |index: usize, panel: &mut [u8]| {
                 let (expert, first) = (index / panels, index % panels * ROWS);
                 let present = ROWS.min(rows - first);
                 let rows: [&[u8]; ROWS] = std::array::from_fn(|row| match row < present {
@@ -94,6 +94,11 @@ impl PackedMatrix {
                     false => &[],
                 });
                 with_layout!(dtype, L => L::pack(dtype, &rows[..present], panel), else unreachable!());
+            };
+            let at_a_time = panels_at_a_time(panel_bytes, experts * panels, pool.threads());
+            pool.run_on_pieces(&mut packed, at_a_time * panel_bytes, &|piece, part| {
+                let parts = part.chunks_exact_mut(panel_bytes).enumerate();
+                parts.for_each(|(index, panel)| pack(piece * at_a_time + index, panel));
             });
         }
         Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
@@ -206,6 +211,13 @@ pub(super) fn form(dtype: DType, exact: bool) -> Form {
         true => Form::F32,
         false => with_layout!(dtype, L => L::FORM, else unreachable!("only dtypes with a layout")),
     }
+}
+
+/// How many panels a thread packs at a time: those of a huge page, which the kernel zeroes when it is first written, or fewer,
+/// so that all threads have some. Two threads that first write to one page at the same time both zero a page, and one of the
+/// two is thrown away.
+fn panels_at_a_time(panel_bytes: usize, panels: usize, threads: usize) -> usize {
+    HUGE_PAGE.div_ceil(panel_bytes).min(panels.div_ceil(threads))
 }
 
 /// The bytes of a panel, and of all.

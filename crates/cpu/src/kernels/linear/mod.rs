@@ -123,8 +123,8 @@ pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
     assert!((functions.available)(), "linear: this machine cannot run the variant");
     check(&call);
     let columns = call.weights[0].columns();
-    let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(functions.tile) };
     let forms = place(&forms(call.weights, call.exact), call.tokens, columns, call.scratch);
+    let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(functions.tile(&forms)) };
     let norm = call.norm.map(|norm| (norm.weight, norm.eps));
     let rows = Rows { input: call.input, columns, sources: None, norm, forms: &forms };
     let tile = |index| tiles.get(index);

@@ -6,7 +6,7 @@
 use std::arch::aarch64::*;
 use std::marker::PhantomData;
 
-use super::simd::{Floats, Isa, Quantized, operations, scale_of};
+use super::simd::{Floats, Isa, Quantized, operations, scale_of, upper_bits};
 use crate::instruction_set::{dot_products, mixed_dot_products};
 use crate::vec::prefetch_line;
 
@@ -35,7 +35,6 @@ type Bytes = [uint8x16_t; 4];
 type Ints = [int32x4_t; 4];
 
 /// For each of 16 bytes its bit in the byte that holds it.
-static BIT_OF_BYTE: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
 /// For each quarter of 16 codes, their places, each for the four bytes of an f32.
 static PLACES: [[u8; 16]; 4] = {
     let (mut places, mut at) = ([[0; 16]; 4], 0);
@@ -69,22 +68,18 @@ impl<D: ByteDot> Isa for Neon<D> {
         fn bytes(from: *const u8) -> Bytes = each(|i| vld1q_u8(from.add(16 * i)));
         fn low_nibbles(bytes: Bytes) -> Bytes = each(|i| vandq_u8(bytes[i], vdupq_n_u8(15)));
         fn high_nibbles(bytes: Bytes) -> Bytes = each(|i| vshrq_n_u8::<4>(bytes[i]));
-        fn with_fifth_bits(nibbles: Bytes, bits: *const u8) -> Bytes = {
-            let bit_of_byte = vld1q_u8(BIT_OF_BYTE.as_ptr());
-            each(|i| {
-                let bytes = vcombine_u8(vld1_dup_u8(bits.add(2 * i)), vld1_dup_u8(bits.add(2 * i + 1)));
-                let set = vtstq_u8(bytes, bit_of_byte);
-                vorrq_u8(nibbles[i], vandq_u8(set, vdupq_n_u8(16)))
-            })
-        };
-        fn with_upper_bits<const FIELD: usize>(nibbles: Bytes, pairs: Bytes) -> Bytes = each(|i| {
-            let pairs = match FIELD {
-                0 => vshlq_n_u8::<4>(pairs[i]),
-                1 => vshlq_n_u8::<2>(pairs[i]),
-                2 => pairs[i],
-                _ => vshrq_n_u8::<2>(pairs[i]),
+        fn with_upper_bits<const FIELD: usize, const WIDTH: usize>(nibbles: Bytes, bits: Bytes) -> Bytes = each(|i| {
+            let bits = match FIELD * WIDTH {
+                0 => vshlq_n_u8::<4>(bits[i]),
+                1 => vshlq_n_u8::<3>(bits[i]),
+                2 => vshlq_n_u8::<2>(bits[i]),
+                3 => vshlq_n_u8::<1>(bits[i]),
+                4 => bits[i],
+                5 => vshrq_n_u8::<1>(bits[i]),
+                6 => vshrq_n_u8::<2>(bits[i]),
+                _ => vshrq_n_u8::<3>(bits[i]),
             };
-            vorrq_u8(nibbles[i], vandq_u8(pairs, vdupq_n_u8(0x30)))
+            vorrq_u8(nibbles[i], vandq_u8(bits, vdupq_n_u8(upper_bits(WIDTH) as u8)))
         });
         fn lookup(nibbles: Bytes, table: &'static [u8; 16]) -> Bytes = {
             let table = vld1q_u8(table.as_ptr());
@@ -202,14 +197,14 @@ fn largest(low: [float32x4_t; 4], high: [float32x4_t; 4]) -> f32 {
     f32::from_bits(vmaxvq_u32(largest))
 }
 
-/// Multiples of `1 / inverse`, rounded to nearest even; -128 for NaN.
+/// Multiples of `1 / inverse`, rounded to nearest even; -127 for NaN.
 #[inline]
 #[target_feature(enable = "neon")]
 fn codes_of(values: [float32x4_t; 4], inverse: f32) -> int8x16_t {
     let code = |values: float32x4_t| {
         let multiples = vmulq_n_f32(values, inverse);
         let is_number = vceqq_f32(multiples, multiples);
-        vqmovn_s32(vbslq_s32(is_number, vcvtnq_s32_f32(multiples), vdupq_n_s32(-128)))
+        vqmovn_s32(vbslq_s32(is_number, vcvtnq_s32_f32(multiples), vdupq_n_s32(-127)))
     };
     let [a, b, c, d] = values;
     vcombine_s8(vqmovn_s16(vcombine_s16(code(a), code(b))), vqmovn_s16(vcombine_s16(code(c), code(d))))

@@ -180,23 +180,23 @@ impl<T: Table> Put<[u8; 32]> for Levels<T> {
 
 impl<const ZERO_POINT: i32> Put<[u8; 32]> for FiveBits<ZERO_POINT> {
     fn put(codes: &[u8; 32], row: usize, to: &mut [u8]) {
-        put_nibbles(codes, row, to);
-        for (step, codes) in codes.as_chunks::<4>().0.iter().enumerate() {
-            let bits = (0..4).fold(0, |bits, column| bits | (codes[column] >> 4) << column);
-            to[256 + 8 * step + row / 2] |= bits << (4 * (row % 2));
-        }
+        put_nibbles(codes, row, &mut to[64..]);
+        let steps = codes.as_chunks::<4>().0.iter().enumerate();
+        let bits = steps
+            .fold(0, |bits, (step, codes)| bits | (u32::from_ne_bytes(*codes) >> 4 & 0x0101_0101) << step);
+        to[4 * row..][..4].copy_from_slice(&bits.to_ne_bytes());
     }
 }
 
 impl<const ZERO_POINT: i32> Put<[u8; 32]> for SixBits<ZERO_POINT> {
     fn put(codes: &[u8; 32], row: usize, to: &mut [u8]) {
-        put_nibbles(codes, row, to);
+        put_nibbles(codes, row, &mut to[64..]);
         for (half, codes) in codes.as_chunks::<16>().0.iter().enumerate() {
             let steps = codes.as_chunks::<4>().0.iter().enumerate();
             let pairs = steps.fold(0, |pairs, (field, codes)| {
                 pairs | (u32::from_ne_bytes(*codes) >> 4 & 0x0303_0303) << (2 * field)
             });
-            to[256 + 64 * half + 4 * row..][..4].copy_from_slice(&pairs.to_ne_bytes());
+            to[320 * half + 4 * row..][..4].copy_from_slice(&pairs.to_ne_bytes());
         }
     }
 }

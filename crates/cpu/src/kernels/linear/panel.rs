@@ -14,11 +14,13 @@
 //! A full tile is bound by the dot-product unit: of 120 multiplications per 32 columns and 12 tokens, 96 are dot
 //! products and 24 apply scales. One token alone is bound by memory. Codes are unpacked in registers for every tile:
 //! that costs little compared with the multiplications, and packed panels stay in the first-level cache, which bytes would not.
+//!
+//! If registers cannot hold the sums of many tokens, the codes stay there instead ([`Isa::CODES_STAY`]).
 
 use std::marker::PhantomData;
 
 use super::prepare::Form;
-use super::simd::{Floats, Isa};
+use super::simd::{Floats, Isa, MAX_TILE};
 use crate::vec::Simd;
 
 /// How far ahead of their use weights are asked for, in bytes.
@@ -32,6 +34,8 @@ pub(super) const ROWS: usize = 16;
 pub(super) trait Layout {
     /// What the layout wants of the input.
     const FORM: Form;
+    /// Up to this many tokens, sums stay in registers even with [`Isa::CODES_STAY`], because that is faster.
+    const FEW: usize = MAX_TILE;
     /// The bytes of a panel.
     fn panel_bytes(columns: usize) -> usize;
     /// The products with `T` tokens.
@@ -40,6 +44,11 @@ pub(super) trait Layout {
         columns: usize,
         x: *const u8,
     ) -> [Floats<I>; T];
+    /// As [`Layout::multiply`], for codes that stay in registers while up to [`MAX_TILE`] tokens pass. Stores 16 sums per
+    /// token at `out`.
+    unsafe fn multiply_passing<I: Isa>(_: *const u8, _: usize, _: *const u8, _: usize, _: *mut u8) {
+        unreachable!("only codes stay in registers")
+    }
     /// Writes the weights as f32: for each column 16 of them, as [`Plain<4>`] has them.
     unsafe fn widen<I: Isa>(panel: *const u8, columns: usize, out: *mut u8);
 }
@@ -51,8 +60,8 @@ pub(super) struct Blocks<C, F>(PhantomData<(C, F)>);
 pub(super) trait Codes {
     /// What stored codes are larger than the codes meant.
     const ZERO_POINT: i32;
-    /// Whether codes are below 128.
-    const SMALL: bool;
+    /// The largest code, or more.
+    const MOST: u8;
     /// The bytes they take.
     const BYTES: usize;
     /// The codes of columns `4 · STEP..4 · STEP + 4`.
@@ -108,6 +117,8 @@ macro_rules! steps {
 impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
     const FORM: Form =
         Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
+    // Nibbles are unpacked quickly; the others gain from one token on, which their prefetches help as well.
+    const FEW: usize = if C::BYTES > 256 { 0 } else { 2 };
 
     fn panel_bytes(columns: usize) -> usize {
         columns / F::COLUMNS * (F::BYTES + F::COLUMNS / 32 * C::BYTES)
@@ -149,7 +160,7 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                                     let step = C::step::<I, $step>(codes);
                                     for (t, dot) in dots.iter_mut().enumerate() {
                                         let x = x.add(4 * ($step * T + t));
-                                        *dot = if C::SMALL {
+                                        *dot = if C::MOST < 128 {
                                             I::dot::<true>(*dot, step, x)
                                         } else {
                                             I::dot::<false>(*dot, step, x)
@@ -158,13 +169,10 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                                 };
                             }
                             steps!($group of $groups, step);
-                            let (scale, minimum) = F::group::<I>(factors, shared, $groups * piece + $group);
+                            let group = F::group::<I>(factors, shared, $groups * piece + $group);
                             for (t, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
-                                let scale = I::mul(scale, I::splat(scales.add(4 * t)));
-                                *sum = I::mul_add(I::to_floats(dot), scale, *sum);
-                                if F::MINIMUMS {
-                                    *sum = I::mul_add(minimum, I::splat(corrections.add(4 * t)), *sum);
-                                }
+                                let correction = corrections.add(4 * t);
+                                *sum = add_group::<I, F>(*sum, dot, group, scales.add(4 * t), correction);
                             }
                         };
                     }
@@ -180,6 +188,65 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                 factors = codes;
             }
             sums
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_passing<I: Isa>(
+        panel: *const u8,
+        columns: usize,
+        x: *const u8,
+        tokens: usize,
+        out: *mut u8,
+    ) {
+        let (mut factors, mut x) = (panel, x);
+        // SAFETY: the pointers advance block by block through the panel and the tile.
+        unsafe {
+            let (mut sums, mut dots) = ([I::zero(); MAX_TILE], [I::zero_ints(); MAX_TILE]);
+            for _ in 0..columns / F::COLUMNS {
+                let shared = F::block::<I>(factors);
+                let mut codes = factors.add(F::BYTES);
+                for piece in 0..F::COLUMNS / 32 {
+                    for line in 0..C::BYTES / 64 {
+                        I::prefetch(codes.wrapping_add(AHEAD + 64 * line));
+                    }
+                    let scales = x.add(32 * tokens);
+                    let corrections = scales.add(4 * tokens);
+                    macro_rules! half {
+                        ($half:literal, [$($step:literal),*]) => {
+                            let starts = $half == 0 || F::GROUPS == 2;
+                            let ends = $half == 1 || F::GROUPS == 2;
+                            let four = [$(C::step::<I, $step>(codes)),*];
+                            let corrections = corrections.add(if F::GROUPS == 2 { 4 * tokens * $half } else { 0 });
+                            let group = F::group::<I>(factors, shared, F::GROUPS * piece + F::GROUPS * $half / 2);
+                            for (t, (sum, dot)) in sums[..tokens].iter_mut().zip(&mut dots).enumerate() {
+                                let correction = corrections.add(4 * t);
+                                let start = match starts {
+                                    false => *dot,
+                                    true if F::MINIMUMS || C::ZERO_POINT == 128 => I::zero_ints(),
+                                    true => I::splat_int(correction),
+                                };
+                                let x = x.add(16 * tokens * $half + 4 * t);
+                                let products = I::dots::<C>(start, four, x, 4 * tokens);
+                                if ends {
+                                    let scale = scales.add(4 * t);
+                                    *sum = add_group::<I, F>(*sum, products, group, scale, correction);
+                                } else {
+                                    *dot = products;
+                                }
+                            }
+                        };
+                    }
+                    half!(0, [0, 1, 2, 3]);
+                    half!(1, [4, 5, 6, 7]);
+                    codes = codes.add(C::BYTES);
+                    x = x.add(tokens * (36 + 4 * F::GROUPS));
+                }
+                factors = codes;
+            }
+            for (t, sum) in sums[..tokens].iter().enumerate() {
+                I::store(out.add(64 * t), *sum);
+            }
         }
     }
 
@@ -211,6 +278,22 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
     }
 }
 
+/// Adds the products of a group of columns, whose factors these are, to a token's sums.
+#[inline(always)]
+unsafe fn add_group<I: Isa, F: Factors>(
+    sum: Floats<I>,
+    dot: I::Ints,
+    (scale, minimum): (Floats<I>, Floats<I>),
+    x_scale: *const u8,
+    correction: *const u8,
+) -> Floats<I> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let sum = I::mul_add(I::to_floats(dot), I::mul(scale, I::splat(x_scale)), sum);
+        if F::MINIMUMS { I::mul_add(minimum, I::splat(correction), sum) } else { sum }
+    }
+}
+
 /// 4-bit codes: columns 0..16 in the low nibbles of four registers, columns 16..32 in the high ones. 256 bytes.
 pub(super) struct Nibbles<const ZERO_POINT: i32>;
 
@@ -225,7 +308,7 @@ unsafe fn nibbles<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
 
 impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
-    const SMALL: bool = true;
+    const MOST: u8 = 15;
     const BYTES: usize = 256;
 
     #[inline(always)]
@@ -323,7 +406,7 @@ pub(super) struct Levels<T>(PhantomData<T>);
 impl<T: Table> Codes for Levels<T> {
     const ZERO_POINT: i32 = T::ZERO_POINT;
     // Levels are at most as far above zero as the lowest is below it.
-    const SMALL: bool = T::ZERO_POINT < 64;
+    const MOST: u8 = if T::ZERO_POINT < 128 { 2 * T::ZERO_POINT as u8 } else { 255 };
     const BYTES: usize = 256;
 
     #[inline(always)]
@@ -333,40 +416,41 @@ impl<T: Table> Codes for Levels<T> {
     }
 }
 
-/// 5-bit codes: nibbles, then for each step a fifth bit for each byte of the register. 320 bytes.
+/// 5-bit codes: a register with the fifth bits of all steps, then nibbles. 320 bytes.
 pub(super) struct FiveBits<const ZERO_POINT: i32>;
 
 impl<const ZERO_POINT: i32> Codes for FiveBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
-    const SMALL: bool = true;
+    const MOST: u8 = 31;
     const BYTES: usize = 320;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
         // SAFETY: passed on to the caller.
-        unsafe { I::with_fifth_bits(nibbles::<I, STEP>(codes), codes.add(256 + 8 * STEP)) }
+        unsafe { I::with_upper_bits::<STEP, 1>(nibbles::<I, STEP>(codes.add(64)), I::bytes(codes)) }
     }
 }
 
-/// 6-bit codes: nibbles, then two registers with the upper bits, of four steps each. 384 bytes.
+/// 6-bit codes: a register with the upper bits of four steps, nibbles, and the upper bits of the other steps. 384 bytes,
+/// which are first read in their order.
 pub(super) struct SixBits<const ZERO_POINT: i32>;
 
 impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
-    const SMALL: bool = true;
+    const MOST: u8 = 63;
     const BYTES: usize = 384;
 
     #[inline(always)]
     unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
         // SAFETY: passed on to the caller.
         unsafe {
-            let nibbles = nibbles::<I, STEP>(codes);
-            let pairs = I::bytes(codes.add(256 + 64 * (STEP / 4)));
+            let nibbles = nibbles::<I, STEP>(codes.add(64));
+            let pairs = I::bytes(codes.add(320 * (STEP / 4)));
             match STEP % 4 {
-                0 => I::with_upper_bits::<0>(nibbles, pairs),
-                1 => I::with_upper_bits::<1>(nibbles, pairs),
-                2 => I::with_upper_bits::<2>(nibbles, pairs),
-                _ => I::with_upper_bits::<3>(nibbles, pairs),
+                0 => I::with_upper_bits::<0, 2>(nibbles, pairs),
+                1 => I::with_upper_bits::<1, 2>(nibbles, pairs),
+                2 => I::with_upper_bits::<2, 2>(nibbles, pairs),
+                _ => I::with_upper_bits::<3, 2>(nibbles, pairs),
             }
         }
     }
@@ -377,7 +461,7 @@ pub(super) struct EightBits<const ZERO_POINT: i32>;
 
 impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
     const ZERO_POINT: i32 = ZERO_POINT;
-    const SMALL: bool = false;
+    const MOST: u8 = 255;
     const BYTES: usize = 512;
 
     #[inline(always)]

@@ -64,19 +64,12 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    unsafe fn with_fifth_bits(mut nibbles: [u8; 64], bits: *const u8) -> [u8; 64] {
-        // SAFETY: passed on to the caller.
-        let bits = u64::from_le(unsafe { read(bits) });
-        for (index, nibble) in nibbles.iter_mut().enumerate() {
-            *nibble |= ((bits >> index & 1) << 4) as u8;
-        }
-        nibbles
-    }
-
-    #[inline(always)]
-    unsafe fn with_upper_bits<const FIELD: usize>(mut nibbles: [u8; 64], pairs: [u8; 64]) -> [u8; 64] {
-        for (nibble, pair) in nibbles.iter_mut().zip(&pairs) {
-            *nibble |= (pair >> (2 * FIELD) & 3) << 4;
+    unsafe fn with_upper_bits<const FIELD: usize, const WIDTH: usize>(
+        mut nibbles: [u8; 64],
+        bits: [u8; 64],
+    ) -> [u8; 64] {
+        for (nibble, bits) in nibbles.iter_mut().zip(&bits) {
+            *nibble |= (bits >> (FIELD * WIDTH) & ((1 << WIDTH) - 1)) << 4;
         }
         nibbles
     }
@@ -190,7 +183,7 @@ impl Isa for Portable {
         let mut sums = [0; 2];
         for (index, value) in values.iter().flatten().enumerate() {
             let multiple = value * inverse;
-            let code = if multiple.is_nan() { i8::MIN } else { multiple.round_ties_even() as i8 };
+            let code = if multiple.is_nan() { -127 } else { multiple.round_ties_even() as i8 };
             codes[index] = code as u8;
             sums[index / 16] += i32::from(code);
         }

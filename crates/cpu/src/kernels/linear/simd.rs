@@ -3,6 +3,7 @@
 //! The kernels (`panel`, `prepare`, `epilogue`) are written once over [`Isa`] and always inlined, into the functions
 //! of `functions`, which carry the target features.
 
+use super::panel::Codes;
 use crate::vec::Simd;
 
 /// An f32 for each of 16 rows.
@@ -29,6 +30,10 @@ pub(super) struct Quantized {
 pub(super) trait Isa: Sized + 'static {
     /// The largest number of tokens that a panel is multiplied with at once, as registers allow; at most 12.
     const TILE: usize;
+    /// As [`Isa::TILE`], for f32 inputs.
+    const FLOAT_TILE: usize = Self::TILE;
+    /// Whether codes stay in registers while sums of several tokens are loaded and stored; otherwise the sums stay there.
+    const CODES_STAY: bool = false;
     /// 4 byte codes for each of 16 rows.
     type Bytes: Copy;
     /// An i32 for each of 16 rows.
@@ -49,10 +54,11 @@ pub(super) trait Isa: Sized + 'static {
     unsafe fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     /// The upper 4 bits of each byte.
     unsafe fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
-    /// Adds 16 to each byte whose bit is set among the 64 bits at `bits`.
-    unsafe fn with_fifth_bits(nibbles: Self::Bytes, bits: *const u8) -> Self::Bytes;
-    /// Adds 16 times the two bits `2 · FIELD` and `2 · FIELD + 1` of each byte.
-    unsafe fn with_upper_bits<const FIELD: usize>(nibbles: Self::Bytes, pairs: Self::Bytes) -> Self::Bytes;
+    /// Adds 16 times the `WIDTH` bits, 1 or 2, of each byte that start with bit `FIELD · WIDTH`.
+    unsafe fn with_upper_bits<const FIELD: usize, const WIDTH: usize>(
+        nibbles: Self::Bytes,
+        bits: Self::Bytes,
+    ) -> Self::Bytes;
     /// The byte of a table that each nibble stands for.
     unsafe fn lookup(nibbles: Self::Bytes, table: &'static [u8; 16]) -> Self::Bytes;
 
@@ -63,6 +69,11 @@ pub(super) trait Isa: Sized + 'static {
     /// Adds for each row the products of its 4 unsigned codes with the 4 signed bytes at `x`, exactly.
     /// With `SMALL`, codes are at most 127.
     unsafe fn dot<const SMALL: bool>(sums: Self::Ints, codes: Self::Bytes, x: *const u8) -> Self::Ints;
+    /// Adds for each row the products of its codes of four steps with the signed bytes at places `stride` apart, exactly.
+    /// A zero point of 128 is subtracted from the codes first.
+    unsafe fn dots<C: Codes>(_: Self::Ints, _: [Self::Bytes; 4], _: *const u8, _: usize) -> Self::Ints {
+        unreachable!("codes do not stay")
+    }
     /// Converts to f32, rounding to nearest even.
     unsafe fn to_floats(ints: Self::Ints) -> Floats<Self>;
 
@@ -93,8 +104,8 @@ pub(super) trait Isa: Sized + 'static {
         }
     }
 
-    /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even. The code of NaN
-    /// is -128, and so is that of an infinity, which is multiplied with 0.
+    /// Quantizes 32 values, the first 16 in `low`: `scale = max|x| / 127`, codes rounded to nearest even. NaN gets the
+    /// code -127. So does an infinity: its inverse scale is 0, and their product is NaN.
     unsafe fn quantize(low: Floats<Self>, high: Floats<Self>) -> Quantized;
 
     /// Zeros.
@@ -147,6 +158,12 @@ pub(super) trait Isa: Sized + 'static {
     }
 }
 
+/// A byte in which the bits are set that [`Isa::with_upper_bits`] adds.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) const fn upper_bits(width: usize) -> i8 {
+    ((1 << width) - 1) << 4
+}
+
 /// The scale of a block whose largest magnitude is `largest`, and what to multiply with to get codes.
 #[inline(always)]
 pub(super) fn scale_of(largest: f32) -> (f32, f32) {
@@ -158,12 +175,12 @@ pub(super) fn scale_of(largest: f32) -> (f32, f32) {
 /// Operations that are one expression each.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! operations {
-    ($($(#[$attribute:meta])* fn $name:ident $(<const $constant:ident: $kind:ty>)? ($($argument:ident: $type:ty),*)
+    ($($(#[$attribute:meta])* fn $name:ident $(<$(const $constant:ident: $kind:ty),*>)? ($($argument:ident: $type:ty),*)
        $(-> $result:ty)? = $body:expr;)*) => {
         $(
             $(#[$attribute])*
             #[inline(always)]
-            unsafe fn $name $(<const $constant: $kind>)? ($($argument: $type),*) $(-> $result)? {
+            unsafe fn $name $(<$(const $constant: $kind),*>)? ($($argument: $type),*) $(-> $result)? {
                 // SAFETY: the caller vouches for the instruction set and the pointers.
                 unsafe { $body }
             }

@@ -15,8 +15,13 @@ pub struct Product {
     columns: usize,
     out: *mut f32,
     out_stride: usize,
-    /// Continue the sums in `out`, rather than start from 0.
+    /// Whether sums start from `from`, which is `out` or one row for all, rather than from 0.
     resume: bool,
+    from: *const f32,
+    /// From one row of `from` to the next.
+    from_stride: usize,
+    /// The lower bound of results.
+    least: f32,
 }
 
 /// How both matrices lie in memory.
@@ -54,7 +59,7 @@ impl Product {
     /// A product of `rows × k` by `k × columns`.
     ///
     /// # Safety
-    /// Until it has been run, `left` holds a panel, `right` in its form what `columns` need, and `out` is `rows` runs of
+    /// Until it has been run, a row it starts from lives, `left` holds a panel, `right` in its form what `columns` need, and `out` is `rows` runs of
     /// `columns`, `out_stride` apart, which no one else uses.
     #[expect(clippy::too_many_arguments, reason = "the plain arguments of a matrix product")]
     pub(in crate::kernels) unsafe fn new(
@@ -69,7 +74,22 @@ impl Product {
         resume: bool,
     ) -> Product {
         let (left, right) = (left.as_ptr(), right.as_ptr());
-        Product { left, right, form, k, rows, columns, out, out_stride, resume }
+        let (from, from_stride, least) = (out.cast_const(), out_stride, f32::NEG_INFINITY);
+        Product { left, right, form, k, rows, columns, out, out_stride, resume, from, from_stride, least }
+    }
+
+    /// The same, each row of sums starting from some numbers, one for each column.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub(in crate::kernels) fn starting_from(self, row: &[f32]) -> Product {
+        assert_eq!(row.len(), self.columns, "the numbers that the sums of a product start from");
+        Product { resume: true, from: row.as_ptr(), from_stride: 0, ..self }
+    }
+
+    /// The same, smaller results being replaced by a number.
+    pub(in crate::kernels) fn at_least(self, least: f32) -> Product {
+        Product { least, ..self }
     }
 }
 
@@ -124,8 +144,7 @@ unsafe fn packed<S: Simd, const APART: usize, const STEP: usize, const R: usize,
         // SAFETY: the caller's promise.
         unsafe {
             let right = product.right.add(start * product.k);
-            let columns = (product.columns - start).min(C * LANES);
-            tile::<S, APART, STEP, R, C>(s, product, right, C * LANES, product.out.add(start), columns);
+            tile::<S, APART, STEP, R, C>(s, product, right, C * LANES, start);
         }
     }
 }
@@ -144,19 +163,17 @@ unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, c
     // SAFETY: the caller's promise.
     unsafe {
         while start + C * LANES <= product.columns {
-            let (right, out) = (product.right.add(start), product.out.add(start));
-            tile::<S, 1, STRIDE, R, C>(s, product, right, right_stride, out, C * LANES);
+            tile::<S, 1, STRIDE, R, C>(s, product, product.right.add(start), right_stride, start);
             start += C * LANES;
         }
         while start < product.columns {
-            let (right, out) = (product.right.add(start), product.out.add(start));
-            tile::<S, 1, STRIDE, R, LAST>(s, product, right, right_stride, out, LAST * LANES);
+            tile::<S, 1, STRIDE, R, LAST>(s, product, product.right.add(start), right_stride, start);
             start += LAST * LANES;
         }
     }
 }
 
-/// One tile of `R` rows and `columns <= 16 C` columns.
+/// One tile of `R` rows and `16 C` columns or fewer, from a column on.
 ///
 /// # Safety
 /// As [`packed`]; `right` has `k` rows of `C` whole vectors.
@@ -166,19 +183,20 @@ unsafe fn tile<S: Simd, const APART: usize, const STEP: usize, const R: usize, c
     product: &Product,
     right: *const f32,
     right_stride: usize,
-    out: *mut f32,
-    columns: usize,
+    column: usize,
 ) {
+    let columns = (product.columns - column).min(C * LANES);
     // Loops over rows that there may be fewer of index arrays in memory, so they have arrays of their own: the sums then
     // stay in registers.
     let mut start = [[s.splat(0.0); C]; R];
-    // SAFETY: the caller's promise; only the product's rows and columns of `out` are touched.
+    // SAFETY: the caller's promise; only the product's rows and columns of `from` and `out` are touched.
     unsafe {
+        let (from, out) = (product.from.wrapping_add(column), product.out.add(column));
         if product.resume {
             for (r, start) in start.iter_mut().enumerate() {
                 for (c, start) in start.iter_mut().enumerate() {
                     if r < product.rows && c * LANES < columns {
-                        let from = out.add(r * product.out_stride + c * LANES);
+                        let from = from.add(r * product.from_stride + c * LANES);
                         *start = s.load_partial(from, LANES.min(columns - c * LANES));
                     }
                 }
@@ -200,12 +218,12 @@ unsafe fn tile<S: Simd, const APART: usize, const STEP: usize, const R: usize, c
             left = left.wrapping_add(STEP);
             right = right.wrapping_add(right_stride);
         }
-        let results = sums;
+        let (results, least) = (sums, s.splat(product.least));
         for (r, results) in results.iter().enumerate() {
             for (c, result) in results.iter().enumerate() {
                 if r < product.rows && c * LANES < columns {
                     let to = out.add(r * product.out_stride + c * LANES);
-                    s.store_partial(to, *result, LANES.min(columns - c * LANES));
+                    s.store_partial(to, s.max(least, *result), LANES.min(columns - c * LANES));
                 }
             }
         }

@@ -275,7 +275,7 @@ fn what_is_open_is_decided() {
     assert_eq!((decided.max_length, decided.max_ce_batch_size), (Auto::At(512), 1));
     assert_eq!(decided.cache_strategy, KVCacheStrategy::Continuous);
     assert_eq!(decided.weight_path, [storyteller()]);
-    assert_eq!(resolved.memory().unwrap().cache, 512 * 8192);
+    assert_eq!(resolved.memory().unwrap().cache, 512 * 4096);
     assert_eq!(resolved.warnings(), [""; 0]);
     let open =
         config().cache_strategy(KVCacheStrategy::ModelDefault).max_num_steps(-1).max_length(Auto::Auto);
@@ -353,7 +353,7 @@ fn memory_is_planned_before_anything_is_loaded() {
     let large = config().max_cache_batch_size(1000);
     let error = plan_of(&large).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-    assert!(error.to_string().ends_with("lower max_cache_batch_size to 229"), "{error}");
+    assert!(error.to_string().ends_with("lower max_cache_batch_size to 458"), "{error}");
     let paged = plan_of(&large.cache_strategy(KVCacheStrategy::Paged)).unwrap();
     let warnings = &paged.memory().unwrap().warnings;
     assert!(warnings[0].starts_with("the cache holds "), "{warnings:?}");

@@ -217,7 +217,7 @@ fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
     let stored = plan_of(&plain).unwrap();
     for (dtype, cache, expected) in [
         (Some(FloatType::F32), None, (DType::F32, DType::F32)),
-        (Some(FloatType::F16), None, (DType::F16, DType::F32)),
+        (Some(FloatType::F16), None, (DType::F16, DType::F16)),
         (Some(FloatType::Bf16), None, (DType::BF16, DType::BF16)),
         (None, Some(FloatType::F16), (DType::BF16, DType::F16)),
         (Some(FloatType::F32), Some(FloatType::Bf16), (DType::F32, DType::BF16)),
@@ -231,7 +231,7 @@ fn weights_and_caches_are_of_the_dtype_that_was_asked_for() {
     }
     // Blocks stay blocks.
     let quantized = plan_of(&PipelineConfig { weights_dtype: Some(FloatType::Bf16), ..config() }).unwrap();
-    assert_eq!(quantized.cache_dtype(), DType::F32);
+    assert_eq!(quantized.cache_dtype(), DType::F16);
     assert!(quantized.checkpoint().unwrap().describe("blk.0.attn_q.weight").unwrap().0.is_block());
 }
 

@@ -8,7 +8,7 @@
 //! 3 × 3 the elements too.
 
 use crate::kernels::conv::geometry::Geometry;
-use crate::kernels::conv::operands::Depthwise;
+use crate::kernels::conv::operands::{Depthwise, activate, least};
 use crate::kernels::every::join_every;
 use crate::vec::{LANES, Simd, with_scratch};
 
@@ -50,7 +50,7 @@ struct Channel<'a> {
 impl Channel<'_> {
     #[inline(always)]
     fn write<S: Simd>(&self, s: S, conv: &Depthwise<'_>, band: &Band, copy: &mut [f32], out: &mut [f32]) {
-        let (geometry, least) = (conv.geometry, s.splat(conv.least()));
+        let (geometry, least) = (conv.geometry, s.splat(least(conv.activation)));
         let [_, height, width] = geometry.to;
         for (plane, out) in out.chunks_exact_mut(height * width).enumerate() {
             for (number, out) in out.chunks_mut(band.rows * width).enumerate() {
@@ -68,7 +68,7 @@ impl Channel<'_> {
                         _ => self.sums::<S, ROWS>(s, rows, out),
                     }
                 }
-                conv.activate(out);
+                activate(conv.activation, out);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! them. The others are computed one by one.
 
 use crate::kernels::conv::geometry::Geometry;
-use crate::kernels::conv::operands::Depthwise;
+use crate::kernels::conv::operands::{Depthwise, activate, least};
 use crate::kernels::window::inside;
 use crate::vec::{LANES, Simd};
 
@@ -49,7 +49,7 @@ pub(super) fn row<S: Simd>(s: S, conv: &Depthwise<'_>, number: usize, out: &mut 
         }
         column += count;
     }
-    conv.activate(out);
+    activate(conv.activation, out);
 }
 
 /// The taps whose rows lie in the image, for a row of the result.
@@ -124,7 +124,7 @@ unsafe fn sums<S: Simd, const N: usize>(
                 *sum = s.fma(load(s, x.add(i * stride * channels), count), weight, *sum);
             }
         }
-        let least = s.splat(conv.least());
+        let least = s.splat(least(conv.activation));
         for (i, &sum) in sums.iter().enumerate() {
             let (to, sum) = (to.add(i * channels), s.max(least, sum));
             if count == LANES { s.store(to, sum) } else { s.store_partial(to, sum, count) }

@@ -1,6 +1,9 @@
 //! Tests of the experts' linear layer: bit for bit the dense layer of each row's expert.
 
+use tensor::HUGE_PAGE;
+
 use super::*;
+use crate::kernels::linear::panel::ROWS;
 
 /// The experts' matrices, one on the other and each by itself.
 fn experts(dtype: DType, sizes: [usize; 3], seed: u64, pool: &Pool) -> (PackedMatrix, Vec<PackedMatrix>) {
@@ -105,6 +108,20 @@ fn nothing_is_done_for_nobody() {
         // A row that no expert gets.
         assert!(run(variant, &pool, (&[&all], Epilogue::Plain, false), &[0.5; 32], (&[], 0)).is_empty());
         assert_eq!(run(variant, &pool, (&[&flat], Epilogue::Plain, false), &[], (&[3, 0], 1)), [0.0; 6]);
+    }
+}
+
+/// Threads pack the panels of a huge page at a time, those of two experts among them, or fewer of smaller matrices.
+#[test]
+fn experts_of_several_huge_pages_are_packed_like_each_expert_alone() {
+    let sizes = [3, 101 * ROWS - 5, 448];
+    let (all, each) = experts(DType::BF16, sizes, 1, &Pool::new(2));
+    assert!(all.bytes() > 2 * HUGE_PAGE && !HUGE_PAGE.is_multiple_of(all.panel_bytes()));
+    for (expert, matrix) in each.iter().enumerate() {
+        assert!(matrix.bytes() < HUGE_PAGE);
+        for panel in 0..all.panels() {
+            assert!(all.panel(expert, panel) == matrix.panel(0, panel), "panel {panel} of expert {expert}");
+        }
     }
 }
 

@@ -267,6 +267,28 @@ fn siblings_norm_bias_gate_and_residual_combine() {
 }
 
 #[test]
+fn the_largest_codes_and_inputs_give_the_same_bits_on_every_instruction_set() {
+    let (pool, columns) = (Pool::new(1), 256);
+    for dtype in dtypes() {
+        for byte in [0x7b, 0x80, 0xfb] {
+            let mut bytes = AlignedBytes::zeroed(dtype.bytes_for(16 * columns).unwrap());
+            bytes.fill(byte);
+            let weight = Tensor::from_bytes(dtype, Shape::new(&[16, columns]), Bytes::new(bytes)).unwrap();
+            let packed = PackedMatrix::pack(&weight, &pool).unwrap();
+            for (tokens, x) in [(1, 1.0), (1, -1.0), (12, 1.0), (12, -1.0)] {
+                let run =
+                    |variant| Case::new(variant, &pool, tokens).run(&[&packed], &vec![x; tokens * columns]);
+                let bits = |variant| run(variant)[0].iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+                let expected = bits(VARIANTS.last().expect("the portable one"));
+                for variant in variants() {
+                    assert_eq!(bits(variant), expected, "{} {dtype} of {byte:#x}, inputs {x}", variant.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn strange_inputs_stay_in_their_row() {
     let pool = Pool::new(2);
     let columns = 256;
