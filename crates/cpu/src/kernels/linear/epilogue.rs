@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::activation::Activation;
 use super::panel::ROWS;
-use super::simd::{Isa, MAX_TILE};
+use super::simd::Isa;
 use crate::vec::Simd;
 
 /// What follows the products and biases.
@@ -18,12 +18,9 @@ pub enum Epilogue {
     Gate(Activation),
 }
 
-/// For each token of a tile the products with 16 rows.
-pub(super) type Products = [[f32; ROWS]; MAX_TILE];
-
-/// What happens to the products of one panel (or of two, with a gate) before they are stored.
+/// What happens to the products of a matrix (or of two, with a gate) before they are stored.
 pub(super) struct Finish<'a> {
-    /// Of the panel's rows, and of the rows that are gated.
+    /// Of the rows, and of the rows that are gated.
     pub biases: [Option<&'a [f32]>; 2],
     pub activation: Option<Activation>,
     /// [tokens, rows], added last.
@@ -34,8 +31,6 @@ pub(super) struct Finish<'a> {
     pub order: Option<&'a [usize]>,
     /// Rows of the whole matrix.
     pub rows: usize,
-    /// The panel's rows that exist.
-    pub range: Range<usize>,
 }
 
 impl Finish<'_> {
@@ -46,7 +41,7 @@ impl Finish<'_> {
     }
 }
 
-/// Stores `act(products + bias) [· (gated + bias)] [+ residual]` for each token of a tile.
+/// Stores `act(products + bias) [· (gated + bias)] [+ residual]` of a panel for each token of a tile.
 ///
 /// # Safety
 /// As [`Isa`]; the output has room for all tokens, of which no two go to one place, and no other thread touches these rows
@@ -54,11 +49,13 @@ impl Finish<'_> {
 #[inline(always)]
 pub(super) unsafe fn finish<I: Isa>(
     call: &Finish,
+    panel: usize,
     tokens: Range<usize>,
-    products: &Products,
-    gated: Option<&Products>,
+    products: &[[f32; ROWS]],
+    gated: Option<&[[f32; ROWS]]>,
 ) {
-    let count = call.range.len();
+    let rows = panel * ROWS..call.rows.min((panel + 1) * ROWS);
+    let count = rows.len();
     // SAFETY: slices are cut to the panel's rows before they are loaded; the output is the caller's promise.
     unsafe {
         let s = I::lanes();
@@ -66,8 +63,7 @@ pub(super) unsafe fn finish<I: Isa>(
             ROWS => s.load(values.as_ptr()),
             len => s.load_partial(values.as_ptr(), len),
         };
-        let biases =
-            call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| load(&bias[call.range.clone()])));
+        let biases = call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| load(&bias[rows.clone()])));
         for (lane, token) in tokens.enumerate() {
             let mut values = s.add(load(&products[lane]), biases[0]);
             if let Some(activation) = call.activation {
@@ -76,7 +72,7 @@ pub(super) unsafe fn finish<I: Isa>(
             if let Some(gated) = gated {
                 values = s.mul(values, s.add(load(&gated[lane]), biases[1]));
             }
-            let start = call.place(token) * call.rows + call.range.start;
+            let start = call.place(token) * call.rows + rows.start;
             if let Some(residual) = call.residual {
                 values = s.add(values, load(&residual[start..start + count]));
             }

@@ -20,7 +20,7 @@ use tensor::{DType, Shape};
 
 use super::kernel::{activation, is_widened};
 use super::prepare::Rows;
-use super::products::{Job, multiply_panel, panel_time, prepare_all};
+use super::products::{Job, multiply_panels, panel_time, prepare_all};
 use super::{
     CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, VARIANTS, forms, input_of, place,
     scratch_bytes_for, weights,
@@ -170,9 +170,8 @@ fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile], size: usize) {
     let groups = panels.div_ceil(at_a_time);
     pool.run(blocks.len() * groups, &|chunk| {
         let (block, group) = (&blocks[chunk / groups], chunk % groups);
-        for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
-            multiply_panel(job, 0, (tiles[block.start].expert, panel), block.clone());
-        }
+        let panels = group * at_a_time..panels.min((group + 1) * at_a_time);
+        multiply_panels(job, 0, tiles[block.start].expert, panels, block.clone());
     });
 }
 

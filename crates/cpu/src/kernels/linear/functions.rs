@@ -8,10 +8,10 @@ use tensor::DType;
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
-use super::epilogue::{self, Finish, Products};
+use super::epilogue::{self, Finish};
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Mixed, Neon, Signed, Widening};
-use super::panel::{Layout, with_layout};
+use super::panel::{Layout, ROWS, with_layout};
 use super::portable::Portable;
 use super::prepare::{self, Form, Rows, Tile};
 use super::simd::{Isa, MAX_TILE};
@@ -40,17 +40,22 @@ pub struct Functions {
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
-    pub(super) finish: unsafe fn(&Finish, Range<usize>, &Products, Option<&Products>),
+    pub(super) finish: FinishPanel,
 }
 
-/// One panel times one tile.
+/// Stores the products of a panel and a tile, [tokens, 16], and those that are gated.
+type FinishPanel = unsafe fn(&Finish, usize, Range<usize>, &[[f32; ROWS]], Option<&[[f32; ROWS]]>);
+
+/// Neighbouring panels times one tile.
 pub(super) struct Product {
     pub(super) dtype: DType,
     pub(super) tokens: usize,
     pub(super) columns: usize,
+    /// The first.
     pub(super) panel: *const u8,
+    pub(super) panels: usize,
     pub(super) x: *const u8,
-    /// [tokens, 16]
+    /// [panels, tokens, 16]
     pub(super) out: *mut u8,
 }
 
@@ -137,16 +142,22 @@ fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
 /// # Safety
 /// As [`Isa`].
 trait Compiled: Isa {
-    /// Multiplies one panel with a tile of `T` tokens.
+    /// Multiplies panels with a tile of `T` tokens.
     unsafe fn multiply<L: Layout, const T: usize>(product: &Product);
-    /// Multiplies one panel, whose codes stay in registers, with a tile.
+    /// Multiplies panels, whose codes stay in registers, with a tile.
     unsafe fn multiply_passing<L: Layout>(product: &Product);
     /// Writes the weights of one panel as f32: for each column 16 of them, at `out`.
     unsafe fn widen<L: Layout>(panel: *const u8, columns: usize, out: *mut u8);
     /// Converts a part of a tile of input rows.
     unsafe fn prepare(rows: &Rows, tile: &Tile);
-    /// Stores the products of a tile.
-    unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>);
+    /// Stores the products of a panel and a tile.
+    unsafe fn finish(
+        call: &Finish,
+        panel: usize,
+        tokens: Range<usize>,
+        products: &[[f32; ROWS]],
+        gated: Option<&[[f32; ROWS]]>,
+    );
 }
 
 /// [`Compiled`] for an instruction set, with its target features.
@@ -155,20 +166,30 @@ macro_rules! compile {
         impl Compiled for $isa {
             $(#[target_feature(enable = $features)])?
             unsafe fn multiply<L: Layout, const T: usize>(product: &Product) {
-                // SAFETY: passed on to the caller.
+                // SAFETY: passed on to the caller; the panels and their products lie one after another.
                 unsafe {
-                    let sums = L::multiply::<Self, T>(product.panel, product.columns, product.x);
-                    for (token, sums) in sums.into_iter().enumerate() {
-                        Self::store(product.out.add(token * 64), sums);
+                    let (mut panel, mut out) = (product.panel, product.out);
+                    for _ in 0..product.panels {
+                        for sums in L::multiply::<Self, T>(panel, product.columns, product.x) {
+                            Self::store(out, sums);
+                            out = out.add(4 * ROWS);
+                        }
+                        panel = panel.add(L::panel_bytes(product.columns));
                     }
                 }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn multiply_passing<L: Layout>(product: &Product) {
-                let &Product { panel, columns, x, tokens, out, .. } = product;
-                // SAFETY: passed on to the caller.
-                unsafe { L::multiply_passing::<Self>(panel, columns, x, tokens, out) }
+                let &Product { panel, panels, columns, x, tokens, out, .. } = product;
+                let (panel_bytes, out_bytes) = (L::panel_bytes(columns), 4 * ROWS * tokens);
+                for index in 0..panels {
+                    // SAFETY: passed on to the caller; the panels and their products lie one after another.
+                    unsafe {
+                        let (panel, out) = (panel.add(index * panel_bytes), out.add(index * out_bytes));
+                        L::multiply_passing::<Self>(panel, columns, x, tokens, out);
+                    }
+                }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -184,9 +205,15 @@ macro_rules! compile {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn finish(call: &Finish, tokens: Range<usize>, products: &Products, gated: Option<&Products>) {
+            unsafe fn finish(
+                call: &Finish,
+                panel: usize,
+                tokens: Range<usize>,
+                products: &[[f32; ROWS]],
+                gated: Option<&[[f32; ROWS]]>,
+            ) {
                 // SAFETY: passed on to the caller.
-                unsafe { epilogue::finish::<Self>(call, tokens, products, gated) }
+                unsafe { epilogue::finish::<Self>(call, panel, tokens, products, gated) }
             }
         }
     };

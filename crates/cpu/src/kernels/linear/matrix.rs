@@ -1,6 +1,7 @@
 //! A weight matrix, packed for the kernels.
 
 use std::fmt;
+use std::ops::Range;
 
 use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, Tensor};
 
@@ -187,14 +188,20 @@ impl PackedMatrix {
         self.panel_bytes
     }
 
-    /// One panel of the matrix of an expert.
-    pub(super) fn panel(&self, expert: usize, panel: usize) -> &[u8] {
-        &self.bytes[(expert * self.panels() + panel) * self.panel_bytes..][..self.panel_bytes]
+    /// Neighbouring panels of the matrix of an expert.
+    pub(super) fn panels_of(&self, expert: usize, panels: Range<usize>) -> &[u8] {
+        let first = expert * self.panels() + panels.start;
+        &self.bytes[first * self.panel_bytes..][..panels.len() * self.panel_bytes]
     }
 
     /// What the kernels for this matrix want of the input.
     pub(super) fn form(&self, exact: bool) -> Form {
         form(self.dtype, exact)
+    }
+
+    /// Whether codes are widened to f32 before they are multiplied, because inputs have to stay exact.
+    pub(super) fn is_widened(&self, exact: bool) -> bool {
+        exact && self.form(false) != Form::F32
     }
 }
 

@@ -35,7 +35,7 @@ use std::ops::Range;
 use tensor::DType;
 
 use self::prepare::{Form, Rows};
-use self::products::{Job, multiply_panel, panel_time, prepare_all};
+use self::products::{Job, multiply_panels, panel_time, prepare_all};
 use crate::Pool;
 use crate::kernels::variant::fastest;
 use crate::threads::SendPointer;
@@ -272,13 +272,15 @@ fn multiply_all(pool: &Pool, job: &Job, tiles: Tiles) {
     pool.run(groups * token_blocks, &|chunk| {
         let (block, group) = (chunk / groups, chunk % groups);
         let tiles = block * tiles.count / token_blocks..(block + 1) * tiles.count / token_blocks;
-        for panel in group * at_a_time..panels.min((group + 1) * at_a_time) {
-            let (mut matrix, mut panel) = (0, panel);
-            while panel >= matrices[matrix].panels() {
-                panel -= matrices[matrix].panels();
-                matrix += 1;
+        let (mut start, end) = (group * at_a_time, panels.min((group + 1) * at_a_time));
+        let mut before = 0;
+        for (index, matrix) in matrices.iter().enumerate() {
+            let stop = end.min(before + matrix.panels());
+            if start < stop {
+                multiply_panels(job, index, 0, start - before..stop - before, tiles.clone());
+                start = stop;
             }
-            multiply_panel(job, matrix, (0, panel), tiles.clone());
+            before += matrix.panels();
         }
     });
 }

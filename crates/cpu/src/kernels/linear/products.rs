@@ -4,12 +4,11 @@ use std::ops::Range;
 
 use tensor::DType;
 
-use super::epilogue::{Epilogue, Finish, Products};
+use super::epilogue::{Epilogue, Finish};
 use super::functions::{Functions, Product};
 use super::matrix::PackedMatrix;
 use super::panel::ROWS;
 use super::prepare::{Form, Rows, Tile};
-use super::simd::MAX_TILE;
 use crate::Pool;
 use crate::threads::SendPointer;
 use crate::vec::{prefetch_line, with_scratch};
@@ -71,109 +70,151 @@ pub(super) fn panel_time(matrix: &PackedMatrix, exact: bool, tokens: usize) -> u
     1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
 }
 
-/// Multiplies a panel of an expert's matrix (and, with a gate, its sibling) with some tiles.
-pub(super) fn multiply_panel(job: &Job, matrix: usize, (expert, panel): (usize, usize), tiles: Range<usize>) {
+/// Multiplies panels of an expert's matrix (and, with a gate, of its sibling) with some tiles.
+pub(super) fn multiply_panels(
+    job: &Job,
+    matrix: usize,
+    expert: usize,
+    panels: Range<usize>,
+    tiles: Range<usize>,
+) {
     let (pair, activation) = match job.epilogue {
         Epilogue::Plain => (&job.weights[matrix..=matrix], None),
         Epilogue::Activate(activation) => (&job.weights[matrix..=matrix], Some(activation)),
         Epilogue::Gate(activation) => (&job.weights[..2], Some(activation)),
     };
-    let rows = pair[0].rows();
     let finish = Finish {
         biases: std::array::from_fn(|index| pair.get(index).and_then(|_| *job.biases.get(matrix + index)?)),
         activation,
         residual: job.residual.filter(|_| matrix == 0),
         output: job.outputs[matrix].get(),
         order: job.order,
-        rows,
-        range: panel * ROWS..rows.min((panel + 1) * ROWS),
+        rows: pair[0].rows(),
     };
-    with_panels(job.functions, pair, job.exact, (expert, panel), |panels| {
-        for tile in tiles {
-            // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all rows, of
-            // which an order names each once, and these columns of these rows are this chunk's alone.
-            unsafe {
-                multiply_tile(job.functions, panels, &job.inputs[matrix..], (job.tile)(tile), &finish);
+    let is_widened = pair.iter().any(|matrix| matrix.is_widened(job.exact));
+    // A panel stays in the first-level cache while tiles pass it. If there is one tile, panels are read as one stream.
+    let tokens = (job.tile)(tiles.start).len();
+    let at_a_time = match tiles.len() {
+        1 if !is_widened => (MAX_PRODUCTS / (pair.len() * tokens * ROWS)).max(1),
+        _ => 1,
+    };
+    for start in panels.clone().step_by(at_a_time) {
+        let panels = start..panels.end.min(start + at_a_time);
+        with_panels(job.functions, pair, job.exact, expert, panels.clone(), |weights| {
+            for tile in tiles.clone() {
+                // SAFETY: the variant is available; the converted tiles are whole; the outputs have room for all rows, of
+                // which an order names each once, and these columns of these rows are this chunk's alone.
+                unsafe {
+                    multiply_tile(
+                        job.functions,
+                        weights,
+                        &job.inputs[matrix..],
+                        (job.tile)(tile),
+                        panels.clone(),
+                        &finish,
+                    );
+                }
             }
-        }
-    });
+        });
+    }
 }
 
-/// A panel as a kernel multiplies it.
+/// The most products of a tile that wait for the epilogue: a half of the first-level cache.
+const MAX_PRODUCTS: usize = 4096;
+
+/// Neighbouring panels as a kernel multiplies them.
 #[derive(Clone, Copy)]
-struct Panel<'a> {
+struct Panels<'a> {
     dtype: DType,
     columns: usize,
     bytes: &'a [u8],
 }
 
-/// Calls `body` with the panel of a number of each matrix of an expert (0 where there is but one), quantized ones widened
-/// if inputs stay exact.
+/// Calls `body` with panels of each matrix of an expert (0 where there is but one), quantized ones widened if inputs stay
+/// exact.
 fn with_panels(
     functions: &Functions,
     matrices: &[&PackedMatrix],
     exact: bool,
-    (expert, panel): (usize, usize),
-    body: impl FnOnce(&[Panel]),
+    expert: usize,
+    panels: Range<usize>,
+    body: impl FnOnce(&[Panels]),
 ) {
-    let is_widened = |matrix: &PackedMatrix| exact && matrix.form(false) != Form::F32;
-    let lengths = matrices.iter().map(|matrix| if is_widened(matrix) { ROWS * matrix.columns() } else { 0 });
+    let wide_len = |matrix: &PackedMatrix| panels.len() * ROWS * matrix.columns();
+    let lengths = matrices.iter().map(|matrix| if matrix.is_widened(exact) { wide_len(matrix) } else { 0 });
     with_scratch(lengths.sum(), |mut wide| {
-        let mut panels = [Panel { dtype: DType::F32, columns: 0, bytes: &[] }; 2];
-        for (slot, matrix) in panels.iter_mut().zip(matrices) {
-            let (columns, mut bytes) = (matrix.columns(), matrix.panel(expert, panel));
+        let mut weights = [Panels { dtype: DType::F32, columns: 0, bytes: &[] }; 2];
+        for (slot, matrix) in weights.iter_mut().zip(matrices) {
+            let (columns, mut bytes) = (matrix.columns(), matrix.panels_of(expert, panels.clone()));
             let mut dtype = matrix.dtype();
-            if is_widened(matrix) {
-                let (weights, rest) = wide.split_at_mut(ROWS * columns);
-                // SAFETY: the caller has checked for the variant; the panel is whole, and there are 16 numbers per column.
-                unsafe { (functions.widen)(dtype, bytes.as_ptr(), columns, weights.as_mut_ptr().cast()) };
-                (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(weights), rest);
+            if matrix.is_widened(exact) {
+                let (widened, rest) = wide.split_at_mut(wide_len(matrix));
+                for (panel, to) in
+                    bytes.chunks_exact(matrix.panel_bytes()).zip(widened.chunks_exact_mut(ROWS * columns))
+                {
+                    // SAFETY: the caller has checked for the variant; the panel is whole, and there are 16 numbers per
+                    // column.
+                    unsafe { (functions.widen)(dtype, panel.as_ptr(), columns, to.as_mut_ptr().cast()) };
+                }
+                (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(widened), rest);
             }
-            *slot = Panel { dtype, columns, bytes };
+            *slot = Panels { dtype, columns, bytes };
         }
-        body(&panels[..matrices.len()]);
+        body(&weights[..matrices.len()]);
     });
 }
 
-/// Multiplies a panel, or a pair that is gated, with a tile.
+/// Multiplies neighbouring panels, or those of a pair that is gated, with a tile.
 ///
 /// # Safety
 /// The variant is available, each input (start, and bytes per token) holds the whole converted tile, and as for
 /// [`finish`](super::epilogue::finish).
 unsafe fn multiply_tile(
     functions: &Functions,
-    panels: &[Panel],
+    weights: &[Panels],
     inputs: &[(SendPointer<u8>, usize)],
     tokens: Range<usize>,
+    panels: Range<usize>,
     finish: &Finish,
 ) {
-    fetch_ends(finish, tokens.clone());
-    let mut products: [Products; 2] = [[[0.0; ROWS]; MAX_TILE]; 2];
-    for ((panel, (input, token_bytes)), out) in panels.iter().zip(inputs).zip(&mut products) {
-        // SAFETY: the caller vouches for variant and tile; panel and products are whole.
-        unsafe {
-            (functions.multiply)(&Product {
-                dtype: panel.dtype,
-                tokens: tokens.len(),
-                columns: panel.columns,
-                panel: panel.bytes.as_ptr(),
-                x: input.get().add(tokens.start * token_bytes),
-                out: out.as_mut_ptr().cast(),
-            });
+    fetch_ends(finish, tokens.clone(), panels.clone());
+    let len = panels.len() * tokens.len() * ROWS;
+    with_scratch(weights.len() * len, |products| {
+        for ((panel, (input, token_bytes)), out) in
+            weights.iter().zip(inputs).zip(products.chunks_exact_mut(len))
+        {
+            // SAFETY: the caller vouches for variant and tile; panels are whole, and there is room for the products.
+            unsafe {
+                (functions.multiply)(&Product {
+                    dtype: panel.dtype,
+                    tokens: tokens.len(),
+                    columns: panel.columns,
+                    panel: panel.bytes.as_ptr(),
+                    panels: panels.len(),
+                    x: input.get().add(tokens.start * token_bytes),
+                    out: out.as_mut_ptr().cast(),
+                });
+            }
         }
-    }
-    let gated = (panels.len() == 2).then_some(&products[1]);
-    // SAFETY: as the caller promises.
-    unsafe { (functions.finish)(finish, tokens, &products[0], gated) };
+        let (products, gated) = products.as_chunks().0.split_at(panels.len() * tokens.len());
+        for (index, panel) in panels.enumerate() {
+            let of_panel = index * tokens.len()..(index + 1) * tokens.len();
+            let gated = gated.get(of_panel.clone());
+            // SAFETY: as the caller promises.
+            unsafe { (functions.finish)(finish, panel, tokens.clone(), &products[of_panel], gated) };
+        }
+    });
 }
 
 /// Asks for what the epilogue will read and write, so that it is there when the products are.
-fn fetch_ends(finish: &Finish, tokens: Range<usize>) {
+fn fetch_ends(finish: &Finish, tokens: Range<usize>, panels: Range<usize>) {
     for token in tokens {
-        let start = finish.place(token) * finish.rows + finish.range.start;
-        prefetch_line(finish.output.wrapping_add(start));
-        if let Some(residual) = finish.residual {
-            prefetch_line(&residual[start]);
+        for panel in panels.clone() {
+            let start = finish.place(token) * finish.rows + panel * ROWS;
+            prefetch_line(finish.output.wrapping_add(start));
+            if let Some(residual) = finish.residual {
+                prefetch_line(&residual[start]);
+            }
         }
     }
 }

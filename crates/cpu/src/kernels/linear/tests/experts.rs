@@ -120,7 +120,10 @@ fn experts_of_several_huge_pages_are_packed_like_each_expert_alone() {
     for (expert, matrix) in each.iter().enumerate() {
         assert!(matrix.bytes() < HUGE_PAGE);
         for panel in 0..all.panels() {
-            assert!(all.panel(expert, panel) == matrix.panel(0, panel), "panel {panel} of expert {expert}");
+            assert!(
+                all.panels_of(expert, panel..panel + 1) == matrix.panels_of(0, panel..panel + 1),
+                "panel {panel} of expert {expert}"
+            );
         }
     }
 }
@@ -132,12 +135,12 @@ fn stored_experts_come_back() {
     assert_eq!((all.experts(), all.rows(), all.columns()), (3, 18, 256));
     for (expert, matrix) in each.iter().enumerate() {
         for panel in 0..2 {
-            assert_eq!(all.panel(expert, panel), matrix.panel(0, panel));
+            assert_eq!(all.panels_of(expert, panel..panel + 1), matrix.panels_of(0, panel..panel + 1));
         }
     }
     let stored = all.packed_bytes().clone();
     let loaded = PackedMatrix::experts_from_panels(DType::Q6K, [3, 18, 256], stored.clone()).unwrap();
-    assert_eq!(loaded.panel(2, 1), all.panel(2, 1));
+    assert_eq!(loaded.panels_of(2, 1..2), all.panels_of(2, 1..2));
     assert_eq!(format!("{loaded:?}"), "PackedMatrix(panel16.q6_k [3, 18, 256])");
     let short = PackedMatrix::experts_from_panels(DType::Q6K, [4, 18, 256], stored.clone());
     assert!(short.unwrap_err().to_string().contains("takes"));
