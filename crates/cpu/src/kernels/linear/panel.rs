@@ -117,8 +117,7 @@ macro_rules! steps {
 impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
     const FORM: Form =
         Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
-    // Nibbles are unpacked quickly; the others gain from one token on, which their prefetches help as well.
-    const FEW: usize = if C::BYTES > 256 { 0 } else { 2 };
+    const FEW: usize = 2;
 
     fn panel_bytes(columns: usize) -> usize {
         columns / F::COLUMNS * (F::BYTES + F::COLUMNS / 32 * C::BYTES)
@@ -138,7 +137,7 @@ impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
                 let shared = F::block::<I>(factors);
                 let mut codes = factors.add(F::BYTES);
                 for piece in 0..F::COLUMNS / 32 {
-                    // One token passes so fast that the processor looks ahead far enough by itself.
+                    // Few tokens pass so fast that the processor looks ahead far enough by itself.
                     if T >= 4 {
                         for line in 0..C::BYTES / 64 {
                             I::prefetch(codes.wrapping_add(AHEAD + 64 * line));
