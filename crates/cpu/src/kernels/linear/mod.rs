@@ -3,7 +3,8 @@
 //! 1. **Prologue** (`prepare`): each token's row is normalized and converted to what the weights multiply, once for
 //!    all weights of the call: int8 blocks for quantized weights, f32 for others and where inputs have to stay exact.
 //! 2. **Products** (`panel`): panels of 16 rows times tiles of up to 12 tokens. Weights stream through once, and
-//!    are unpacked in registers; quantized ones that meet f32 inputs are widened panel by panel first.
+//!    are unpacked in registers; quantized ones that meet f32 inputs are widened panel by panel first. If there is one
+//!    tile, several panels are multiplied before the epilogue: memory is read without a pause.
 //! 3. **Epilogue** (`epilogue`): bias, activation or gate, residual, while the tile is in the first-level cache.
 //!
 //! One token is bound by memory, many by the dot-product unit.
