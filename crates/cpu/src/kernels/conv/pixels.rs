@@ -70,15 +70,12 @@ impl<'a> Pixels<'a> {
     /// Positions of an image, seen through a group of channels.
     pub(super) fn new(
         geometry: &'a Geometry,
-        x: &'a [f32],
-        image: usize,
+        image: &'a [f32],
         group: usize,
         positions: Range<usize>,
         width: usize,
     ) -> Pixels<'a> {
         let plane: usize = geometry.from.iter().product();
-        let image_len = plane * geometry.groups * geometry.channels;
-        let image = &x[image * image_len..][..image_len];
         let channel = group * geometry.channels;
         let (x, channel) = match geometry.channels_last {
             true => (image, channel),
