@@ -330,7 +330,7 @@ impl Job<'_> {
         // is this chunk's alone.
         unsafe {
             let out = self.out.pointer(start..start + (rows - 1) * stride + columns);
-            if terms.len() < SHORT && columns > LANES {
+            if geometry.channels_last && terms.len() < SHORT && columns > LANES {
                 (0..rows).for_each(|row| prefetch_row(out.wrapping_add(row * stride), columns));
             }
             let (form, k) = (layout.form, terms.len());
