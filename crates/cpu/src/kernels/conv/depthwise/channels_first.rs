@@ -9,7 +9,7 @@
 
 use crate::kernels::conv::geometry::Geometry;
 use crate::kernels::conv::operands::{Depthwise, activate, least};
-use crate::kernels::every::join_every;
+use crate::kernels::every::{even_lanes, join_every, odd_lanes};
 use crate::vec::{LANES, Simd, with_scratch};
 
 /// Rows of the result that are computed together.
@@ -381,28 +381,17 @@ fn fill_side_by_side<S: Simd>(s: S, x: &[f32], before: usize, copy: &mut [f32]) 
 /// ones to the other. Halves have whole vectors.
 #[inline(always)]
 fn fill_in_halves<S: Simd>(s: S, x: &[f32], before: usize, shifted: &[u8; LANES], copy: &mut [f32]) {
-    const EVEN: [u8; LANES] = [0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14];
-    const ODD: [u8; LANES] = [1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15];
-    const LANE: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
     let (evens, odds) = copy.split_at_mut(copy.len() / 2);
-    // SAFETY: the array has sixteen values.
-    let lower = s.less(unsafe { s.load(LANE.as_ptr()) }, s.splat(8.0));
     let pairs = evens.as_chunks_mut::<LANES>().0.iter_mut().zip(odds.as_chunks_mut::<LANES>().0);
     for (number, (evens, odds)) in pairs.enumerate() {
         let first = load_padded(s, x, 2 * number * LANES, before, shifted);
         let second = load_padded(s, x, (2 * number + 1) * LANES, before, shifted);
         // SAFETY: both have sixteen values.
         unsafe {
-            s.store(evens.as_mut_ptr(), pick(s, lower, first, second, &EVEN));
-            s.store(odds.as_mut_ptr(), pick(s, lower, first, second, &ODD));
+            s.store(evens.as_mut_ptr(), even_lanes(s, first, second));
+            s.store(odds.as_mut_ptr(), odd_lanes(s, first, second));
         }
     }
-}
-
-/// Some lanes of one vector, where the mask holds, and of another elsewhere.
-#[inline(always)]
-fn pick<S: Simd>(s: S, mask: S::Mask, a: S::F32, b: S::F32, places: &[u8; LANES]) -> S::F32 {
-    s.select(mask, s.permute(a, places), s.permute(b, places))
 }
 
 /// Sixteen elements, from one on, of a row behind some zeros, and zeros behind it.
