@@ -149,9 +149,13 @@ fn rows<S: Simd>(_s: S, pooling: &Pooling<'_>, first: usize, out: &mut [f32]) {
 }
 
 /// The larger of two, NaN if one is NaN.
+///
+/// That is no choice between the two: the compiler would keep `a` by storing some lanes only, which is slow with AVX2.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
-    if a.is_nan() || a >= b { a } else { b }
+    let larger = if b > a { b } else { a };
+    let nan = if b.is_nan() { f32::NAN.to_bits() } else { 0 };
+    f32::from_bits(larger.to_bits() | nan)
 }
 
 #[inline(always)]

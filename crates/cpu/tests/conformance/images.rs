@@ -231,6 +231,24 @@ fn convolutions_of_few_channels() {
 }
 
 #[test]
+fn convolutions_of_few_channels_over_large_images() {
+    let windows = Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
+    check_conv(DType::F32, &[2, 3, 58, 57], &[17, 3, 3, 3], 1, &windows);
+    let windows = Windows { strides: vec![2, 1], dilations: vec![3, 1], padding: vec![[1, 2], [4, 0]] };
+    check_conv(DType::F32, &[1, 5, 62, 30], &[34, 5, 3, 3], 1, &windows);
+    let windows = Windows::new(2).with_padding(&[0, 40]);
+    check_conv(DType::F32, &[1, 2, 29, 1], &[3, 2, 1, 3], 1, &windows);
+}
+
+#[test]
+fn convolutions_by_windows_of_one_element() {
+    for (channels, results, groups) in [(3, 5, 1), (300, 40, 1), (1024, 33, 1), (6, 4, 2), (12, 70, 1)] {
+        let (x, filter) = ([2, channels, 5, 7], [results, channels / groups, 1, 1]);
+        check_conv(DType::F32, &x, &filter, groups, &Windows::new(2));
+    }
+}
+
+#[test]
 fn convolutions_of_single_channels() {
     for (strides, padding) in [([1, 1], [1, 1]), ([2, 2], [1, 1]), ([1, 3], [0, 2])] {
         let windows = Windows::new(2).with_strides(strides).with_padding(&padding);

@@ -68,8 +68,8 @@ fn weights(dtype: DType, shape: &[usize]) -> [Tensor; 2] {
 #[test]
 fn convolutions() {
     let windows = Windows::new(2).with_padding(&[1, 1]);
-    for (channels, results) in [(3, 17), (32, 35)] {
-        let (x, filter) = ([1, 7, 9, channels], [3, 3, channels, results]);
+    for ([height, width], channels, results) in [([7, 9], 3, 17), ([7, 9], 32, 35), ([28, 29], 3, 17)] {
+        let (x, filter) = ([1, height, width, channels], [3, 3, channels, results]);
         let bias = spoiled(DType::F32, &[results], 4);
         for x in [spoiled(DType::F32, &x, 1), extreme(&x, 2)] {
             for filter in weights(DType::F32, &filter) {

@@ -57,14 +57,24 @@ impl Geometry {
 
     /// A window of one element that visits every element needs no rows.
     fn flattened(self) -> Geometry {
-        let plain = self.window == [1; 3] && self.strides == [1; 3] && self.from == self.to;
-        match plain && self.before == [0; 3] {
+        match self.sees_each_once() {
             true => {
                 let all = [1, 1, self.positions()];
                 Geometry { from: all, to: all, ..self }
             }
             false => self,
         }
+    }
+
+    /// Whether the window has one element and visits every element.
+    fn sees_each_once(&self) -> bool {
+        let plain = self.window == [1; 3] && self.strides == [1; 3] && self.from == self.to;
+        plain && self.before == [0; 3]
+    }
+
+    /// Whether it is the product of two matrices: the channels of all pixels, which lie last, and the filter.
+    pub(super) fn is_product(&self) -> bool {
+        self.channels_last && self.sees_each_once()
     }
 
     /// Whether each channel of the result sees one channel, another for each.

@@ -9,12 +9,14 @@
 //!
 //! Bound by arithmetic. A thread copies the elements under a block of positions into panels (`pixels`), `STEP_K` of
 //! the sum at a time, and multiplies them with the panels of the filter (`filter`), which are packed once, when the
-//! model is initialized. The right panel of a product stays in the L1 cache while the left ones pass by. Filters of one
-//! channel each have a way of their own (`depthwise`).
+//! model is initialized. The right panel of a product stays in the L1 cache while the left ones pass by. If channels lie
+//! last, windows of one element are read from the image itself, and windows over few channels from a copy of its lines
+//! (`lines`). Filters of one channel each have a way of their own (`depthwise`).
 
 mod depthwise;
 mod filter;
 mod geometry;
+mod lines;
 mod operands;
 mod pixels;
 mod winograd;
@@ -32,16 +34,23 @@ pub use self::depthwise::{DEPTHWISE_VARIANTS, DepthwiseKernel, depthwise};
 use self::filter::STEP_K;
 pub use self::filter::{FilterForm, PackedFilter, Side};
 pub use self::geometry::Geometry;
+use self::lines::Lines;
 pub use self::operands::{Activation, Conv, Depthwise};
 use self::pixels::{PACK, Pack, Pixels};
 use super::disjoint::Disjoint;
 use super::floats::{self, is_float};
-use super::matmul::{self, Form, Product, ROW, TileKernel, tile_size};
+use super::matmul::{self, Form, LeftRows, Product, ROW, TileKernel, tile_size};
 use super::operands::view;
 use super::unary;
 use super::variant::Variant;
-use crate::vec::with_scratch;
+use crate::vec::{LANES, prefetch_line, with_scratch};
 use crate::{Cpu, Pool};
+
+/// Rows so many elements apart share a set of the L1 cache.
+const SAME_SET: usize = 1024;
+
+/// Sums of large tiles with fewer terms end before the last tile's results have left for memory.
+const SHORT: usize = 64;
 
 /// Writes the convolution to `out`.
 ///
@@ -67,17 +76,66 @@ pub fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, out: &m
         return winograd::conv(variant, pool, conv, out);
     }
     let pixel_width = if geometry.channels_last { rows } else { columns };
-    let pack = PACK.iter().find(|pack| pack.name == variant.name).expect("the same variants").run;
-    Job { kernel: variant.run, pack, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
+    let source = Source::new(geometry, variant.name);
+    Job { kernel: variant.run, source, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
 }
 
 struct Job<'a> {
     kernel: TileKernel,
-    pack: Pack,
+    source: Source,
     conv: &'a Conv<'a>,
-    /// Of a panel of positions.
+    /// Of a panel or tile of positions.
     pixel_width: usize,
     out: Disjoint<'a, f32>,
+}
+
+/// Where the product reads the elements of the window.
+enum Source {
+    /// In panels or rows of terms, copied step by step.
+    Copied(Pack),
+    /// In lines of the image, copied with their padding.
+    Lines(Lines),
+    /// In the image.
+    InPlace,
+}
+
+impl Source {
+    fn new(geometry: &Geometry, variant: &str) -> Source {
+        let apart = geometry.groups * geometry.channels;
+        if geometry.is_product() && !apart.is_multiple_of(SAME_SET) {
+            return Source::InPlace;
+        }
+        if let Some(lines) = Lines::new(geometry) {
+            return Source::Lines(lines);
+        }
+        Source::Copied(PACK.iter().find(|pack| pack.name == variant).expect("the same variants").run)
+    }
+}
+
+/// Where the terms of a part's positions lie.
+struct Layout {
+    form: Form,
+    /// From one position to the next.
+    apart: usize,
+    /// Positions that are `apart`.
+    across: usize,
+    /// From the first of them to the first of the next so many.
+    down: usize,
+}
+
+impl Layout {
+    /// Where a position's terms start.
+    fn start(&self, position: usize) -> usize {
+        position / self.across * self.down + position % self.across * self.apart
+    }
+}
+
+/// A tile of a part's result as a matrix.
+struct Tile {
+    row: usize,
+    column: usize,
+    rows: usize,
+    columns: usize,
 }
 
 /// A part of one group of one image's result.
@@ -95,8 +153,6 @@ impl Job<'_> {
         let count = self.conv.geometry.positions();
         let (pixels, channels) = self.part_size(batch * groups, pool.threads());
         let (pixel_parts, channel_parts) = (count.div_ceil(pixels), results.div_ceil(channels));
-        let terms = self.conv.geometry.terms().min(STEP_K);
-        let pixel_len = if self.conv.geometry.channels_last { ROW } else { terms };
         let part_of = |len: usize, size: usize, index: usize| index * size..len.min((index + 1) * size);
         pool.run(batch * groups * pixel_parts * channel_parts, &|chunk| {
             let (item, chunk) =
@@ -107,15 +163,32 @@ impl Job<'_> {
                 pixels: part_of(count, pixels, chunk / channel_parts),
                 channels: part_of(results, channels, chunk % channel_parts),
             };
-            let len = part.pixels.len().next_multiple_of(self.pixel_width) * pixel_len;
-            with_scratch(len, |panels| self.compute(&part, panels));
+            with_scratch(self.copied(part.pixels.len()), |copy| self.compute(&part, copy));
         });
+    }
+
+    /// Elements of a copy of what some positions see.
+    fn copied(&self, positions: usize) -> usize {
+        let geometry = self.conv.geometry;
+        match &self.source {
+            Source::Copied(_) => {
+                let terms = if geometry.channels_last { ROW } else { geometry.terms().min(STEP_K) };
+                positions.next_multiple_of(self.pixel_width) * terms
+            }
+            Source::Lines(lines) => lines.copied(geometry, positions),
+            Source::InPlace => 0,
+        }
+    }
+
+    /// Positions that a part has a multiple of: a panel, or a row where lines are copied.
+    fn unit(&self) -> usize {
+        if let Source::Lines(_) = self.source { self.conv.geometry.to[2] } else { self.pixel_width }
     }
 
     /// Positions and channels of a part, in whole panels: halved until there are enough parts, if there can be.
     fn part_size(&self, items: usize, threads: usize) -> (usize, usize) {
         let (geometry, wanted) = (self.conv.geometry, 4 * threads);
-        let (filter_width, pixel_width) = (self.conv.filter.width(), self.pixel_width);
+        let (filter_width, pixel_width) = (self.conv.filter.width(), self.unit());
         let most = (256 / pixel_width).max(1) * pixel_width;
         let mut pixels = most.min(geometry.positions().next_multiple_of(pixel_width));
         let mut channels = geometry.results.next_multiple_of(filter_width);
@@ -137,7 +210,7 @@ impl Job<'_> {
     /// So many positions or down to half as many, with which the largest share of a thread is smallest; each part comes
     /// `times` times.
     fn even(&self, pixels: usize, times: usize, threads: usize) -> usize {
-        let (width, positions) = (self.pixel_width, self.conv.geometry.positions());
+        let (width, positions) = (self.unit(), self.conv.geometry.positions());
         let largest_share = |panels: &usize| {
             let parts = times * positions.div_ceil(panels * width);
             parts.div_ceil(threads) * panels
@@ -147,22 +220,42 @@ impl Job<'_> {
         panels.filter(|_| !times.is_multiple_of(threads)).map_or(pixels, |panels| panels * width)
     }
 
-    fn compute(&self, part: &Part, panels: &mut [f32]) {
+    fn compute(&self, part: &Part, copy: &mut [f32]) {
         let Conv { geometry, x, bias, .. } = self.conv;
-        let pixels = Pixels::new(geometry, x, part.image, part.group, part.pixels.clone(), self.pixel_width);
         match bias {
             Some(_) if geometry.channels_last && geometry.terms() > 0 => {}
             Some(bias) => self.fill(part, &bias[part.group * geometry.results..][..geometry.results]),
             None if geometry.terms() == 0 => self.fill(part, &vec![0.0; geometry.results]),
             None => {}
         }
-        for start in (0..geometry.terms()).step_by(STEP_K) {
-            let terms = start..geometry.terms().min(start + STEP_K);
-            // SAFETY: the variant of the tile is available, so this one is.
-            unsafe { (self.pack)(&pixels, terms.clone(), panels) };
-            self.multiply(part, terms, panels);
-        }
+        let image_len = x.len() / geometry.batch;
+        self.multiply_all(part, &x[part.image * image_len..][..image_len], copy);
         self.activate(part);
+    }
+
+    /// Multiplies what a part sees of an image by the filter, step by step.
+    fn multiply_all(&self, part: &Part, image: &[f32], copy: &mut [f32]) {
+        let geometry = self.conv.geometry;
+        let steps = (0..geometry.terms()).step_by(STEP_K);
+        let steps = steps.map(|start| start..geometry.terms().min(start + STEP_K));
+        match &self.source {
+            Source::Copied(pack) => {
+                let pixels = Pixels::new(geometry, image, part.group, part.pixels.clone(), self.pixel_width);
+                for terms in steps {
+                    // SAFETY: the variant of the tile is available, so this one is.
+                    unsafe { pack(&pixels, terms.clone(), copy) };
+                    self.multiply(part, &terms, copy);
+                }
+            }
+            Source::Lines(lines) => {
+                lines.copy(geometry, image, part.pixels.clone(), copy);
+                steps.for_each(|terms| self.multiply(part, &terms, copy));
+            }
+            Source::InPlace => {
+                let first = (part.pixels.start * geometry.groups + part.group) * geometry.channels;
+                steps.for_each(|terms| self.multiply(part, &terms, &image[first + terms.start..]));
+            }
+        }
     }
 
     /// Starts sums from the bias, if the product cannot.
@@ -180,42 +273,76 @@ impl Job<'_> {
         }
     }
 
-    /// Multiplies packed positions by the filter, all left panels by one right panel after the other.
-    fn multiply(&self, part: &Part, terms: Range<usize>, pixels: &[f32]) {
-        let (filter, k) = (self.conv.filter, terms.len());
-        let filter_at = |channel: usize| filter.panel(part.group, &terms, part.channels.start + channel);
-        let panel_len = self.pixel_width * if self.conv.geometry.channels_last { ROW } else { k };
-        let pixels_at = |pixel: usize| &pixels[pixel / self.pixel_width * panel_len..][..panel_len];
-        let (form, height, width) = match self.conv.geometry.channels_last {
-            true => (Form::Rows, self.pixel_width, filter.width()),
-            false => (Form::Packed, filter.width(), self.pixel_width),
+    /// Where the product reads `k` terms of positions.
+    fn layout(&self, k: usize) -> Layout {
+        let geometry = self.conv.geometry;
+        let rows = |rows: LeftRows| Layout {
+            form: Form::Rows(rows),
+            apart: rows.apart,
+            across: usize::MAX,
+            down: 0,
         };
-        let ((rows, columns), stride) = (self.sides(part), self.row_stride());
-        let row_of_bias = self.conv.bias.filter(|_| terms.start == 0 && self.conv.geometry.channels_last);
-        let resume = terms.start > 0 || self.conv.bias.is_some();
-        let first = part.group * self.conv.geometry.results + part.channels.start;
-        let complete = terms.end == self.conv.geometry.terms();
-        let least = if complete { operands::least(self.conv.activation) } else { f32::NEG_INFINITY };
-        for column in (0..columns).step_by(width) {
-            for row in (0..rows).step_by(height) {
-                let (left, right) = match form {
-                    Form::Rows => (pixels_at(row), filter_at(column)),
-                    _ => (filter_at(row), pixels_at(column)),
-                };
-                let (rows, columns) = (height.min(rows - row), width.min(columns - column));
-                let start = self.start(part, row) + column;
-                // SAFETY: the panels are as long as sliced, for `k` terms; the part lies within `out` and is this
-                // chunk's alone.
-                unsafe {
-                    let out = self.out.pointer(start..start + (rows - 1) * stride + columns);
-                    let product = Product::new(left, right, form, k, rows, columns, out, stride, resume);
-                    let product = match row_of_bias {
-                        Some(bias) => product.starting_from(&bias[first + column..][..columns]),
-                        None => product,
-                    };
-                    (self.kernel)(&product.at_least(least));
-                }
+        match &self.source {
+            Source::Copied(_) if geometry.channels_last => rows(LeftRows::COPIED),
+            Source::Copied(_) => Layout { form: Form::Packed, apart: k, across: usize::MAX, down: 0 },
+            Source::Lines(lines) => {
+                let (across, down) = (geometry.to[2], lines.down(geometry));
+                Layout { across, down, ..rows(lines.rows(geometry)) }
             }
+            Source::InPlace => rows(LeftRows { apart: geometry.groups * geometry.channels, run: k, jump: 0 }),
+        }
+    }
+
+    /// Multiplies positions by the filter, all left panels by one right panel after the other.
+    fn multiply(&self, part: &Part, terms: &Range<usize>, pixels: &[f32]) {
+        let (filter_width, pixel_width) = (self.conv.filter.width(), self.pixel_width);
+        let (height, width) = match self.conv.geometry.channels_last {
+            true => (pixel_width, filter_width),
+            false => (filter_width, pixel_width),
+        };
+        let (rows, columns) = self.sides(part);
+        let layout = self.layout(terms.len());
+        for column in (0..columns).step_by(width) {
+            let mut row = 0;
+            while row < rows {
+                let tile_rows = height.min(rows - row).min(layout.across - row % layout.across);
+                let tile = Tile { row, column, rows: tile_rows, columns: width.min(columns - column) };
+                self.multiply_tile(part, terms, pixels, &layout, tile);
+                row += tile_rows;
+            }
+        }
+    }
+
+    fn multiply_tile(&self, part: &Part, terms: &Range<usize>, pixels: &[f32], layout: &Layout, tile: Tile) {
+        let Conv { geometry, filter, bias, activation, .. } = *self.conv;
+        let Tile { row, column, rows, columns } = tile;
+        let filter_at = |channel: usize| filter.panel(part.group, terms, part.channels.start + channel);
+        let pixels_at = |pixel: usize| &pixels[layout.start(pixel)..];
+        let (left, right) = match layout.form {
+            Form::Rows(_) => (pixels_at(row), filter_at(column)),
+            _ => (filter_at(row), pixels_at(column)),
+        };
+        let (start, stride) = (self.start(part, row) + column, self.row_stride());
+        let resume = terms.start > 0 || bias.is_some();
+        let complete = terms.end == geometry.terms();
+        let least = if complete { operands::least(activation) } else { f32::NEG_INFINITY };
+        // SAFETY: both sides have `k` terms for whole tiles, or for the rows that there are; the part lies within `out` and
+        // is this chunk's alone.
+        unsafe {
+            let out = self.out.pointer(start..start + (rows - 1) * stride + columns);
+            if geometry.channels_last && terms.len() < SHORT && columns > LANES {
+                (0..rows).for_each(|row| prefetch_row(out.wrapping_add(row * stride), columns));
+            }
+            let (form, k) = (layout.form, terms.len());
+            let product = Product::new(left, right, form, k, rows, columns, out, stride, resume);
+            let product = match bias.filter(|_| terms.start == 0 && geometry.channels_last) {
+                Some(bias) => {
+                    let first = part.group * geometry.results + part.channels.start + column;
+                    product.starting_from(&bias[first..][..columns])
+                }
+                None => product,
+            };
+            (self.kernel)(&product.at_least(least));
         }
     }
 
@@ -256,6 +383,11 @@ impl Job<'_> {
             false => (part.image * groups * results + channel + row) * count + part.pixels.start,
         }
     }
+}
+
+/// Fetches some elements that will be written.
+fn prefetch_row(row: *const f32, len: usize) {
+    (0..len).step_by(LANES).for_each(|start| prefetch_line(row.wrapping_add(start)));
 }
 
 /// A convolution of f32, or of halves by way of f32.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::Geometry;
-use crate::kernels::every::join_every;
+use crate::kernels::every::{even_lanes, join_every};
 use crate::kernels::matmul::ROW;
 use crate::kernels::variant::variants;
 use crate::vec::{LANES, Simd};
@@ -70,15 +70,12 @@ impl<'a> Pixels<'a> {
     /// Positions of an image, seen through a group of channels.
     pub(super) fn new(
         geometry: &'a Geometry,
-        x: &'a [f32],
-        image: usize,
+        image: &'a [f32],
         group: usize,
         positions: Range<usize>,
         width: usize,
     ) -> Pixels<'a> {
         let plane: usize = geometry.from.iter().product();
-        let image_len = plane * geometry.groups * geometry.channels;
-        let image = &x[image * image_len..][..image_len];
         let channel = group * geometry.channels;
         let (x, channel) = match geometry.channels_last {
             true => (image, channel),
@@ -141,6 +138,14 @@ impl<'a> Pixels<'a> {
                 while to < terms.len() * self.width {
                     let to_lanes = &mut panel[to..][..LANES];
                     match runs {
+                        [run] if self.is_every_second(run, from) => {
+                            // SAFETY: as many as sliced, and as asked for.
+                            unsafe {
+                                let x = self.x.as_ptr().add(from + run.from);
+                                let x = even_lanes(s, s.load(x), s.load(x.add(LANES)));
+                                s.store(to_lanes.as_mut_ptr(), x);
+                            }
+                        }
                         _ if self.geometry.strides[2] > 1 => {
                             to_lanes.fill(0.0);
                             for run in runs {
@@ -169,6 +174,12 @@ impl<'a> Pixels<'a> {
                 }
             }
         }
+    }
+
+    /// Whether a run of a channel that starts at an element is every second one of two vectors.
+    #[inline(always)]
+    fn is_every_second(&self, run: &Run, from: usize) -> bool {
+        self.geometry.strides[2] == 2 && run.count == LANES && from + run.from + 2 * LANES <= self.x.len()
     }
 
     /// A vector of some runs of a channel that starts at an element, and zeros elsewhere.

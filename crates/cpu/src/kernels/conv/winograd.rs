@@ -22,7 +22,7 @@ use super::filter::{STEP_K, WINOGRAD_TERMS};
 use super::operands::{self, Conv};
 use crate::Pool;
 use crate::kernels::disjoint::Disjoint;
-use crate::kernels::matmul::{Form, Product, ROW, TileKernel, tile_size};
+use crate::kernels::matmul::{Form, LeftRows, Product, ROW, TileKernel, tile_size};
 use crate::kernels::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, with_scratch};
 
@@ -193,7 +193,7 @@ impl Job<'_> {
                     (self.kernel)(&Product::new(
                         left,
                         right,
-                        Form::Rows,
+                        Form::Rows(LeftRows::COPIED),
                         k,
                         height,
                         width,

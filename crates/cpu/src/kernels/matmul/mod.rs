@@ -21,7 +21,7 @@ pub(crate) use self::kernel::{kernel_for, packing, split_kernel, strides};
 use self::pack::LaneSlice;
 pub(crate) use self::split::matmul_split;
 pub(crate) use self::tile::tile_size;
-pub(super) use self::tile::{Form, ROW};
+pub(super) use self::tile::{Form, LeftRows, ROW};
 pub use self::tile::{Product, TileKernel, VARIANTS};
 use super::disjoint::Disjoint;
 use super::variant::{Variant, fastest};
@@ -280,7 +280,7 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
         let right_len = match form {
             Form::Packed => columns.next_multiple_of(self.tile_columns) * k,
             Form::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
-            Form::Rows => unreachable!("the left matrix is packed"),
+            Form::Rows(_) => unreachable!("the left matrix is packed"),
         };
         assert!(
             right.len() >= right_len,

@@ -31,12 +31,28 @@ pub(in crate::kernels) enum Form {
     Packed,
     /// As [`Form::Packed`], but the right matrix as it came: rows of whole tiles, this far apart.
     Direct(usize),
-    /// As [`Form::Packed`], but the left matrix in rows that are [`ROW`] apart.
-    Rows,
+    /// As [`Form::Packed`], but the left matrix in rows.
+    Rows(LeftRows),
 }
 
-/// From one row of [`Form::Rows`] to the next: no power of two, so that rows do not share sets of the cache.
+/// Where the terms of rows lie: those of a row in runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::kernels) struct LeftRows {
+    /// From one row to the next.
+    pub apart: usize,
+    /// Terms that lie side by side.
+    pub run: usize,
+    /// From one run to the next.
+    pub jump: usize,
+}
+
+/// From one row to the next where rows are copied: no power of two, so that rows do not share sets of the cache.
 pub(in crate::kernels) const ROW: usize = 256 + 16;
+
+impl LeftRows {
+    /// Rows of copied terms.
+    pub(in crate::kernels) const COPIED: LeftRows = LeftRows { apart: ROW, run: ROW, jump: 0 };
+}
 
 /// Multiplies panels; sound where `Product::new`'s promise holds and the variant is available.
 pub type TileKernel = unsafe fn(&Product);
@@ -59,7 +75,8 @@ impl Product {
     /// A product of `rows × k` by `k × columns`.
     ///
     /// # Safety
-    /// Until it has been run, a row it starts from lives, `left` holds a panel, `right` in its form what `columns` need, and `out` is `rows` runs of
+    /// Until it has been run, a row it starts from lives, `left` and `right` hold in their
+    /// form what `rows` and `columns` need (a left panel all of its rows), and `out` is `rows` runs of
     /// `columns`, `out_stride` apart, which no one else uses.
     #[expect(clippy::too_many_arguments, reason = "the plain arguments of a matrix product")]
     pub(in crate::kernels) unsafe fn new(
@@ -103,48 +120,89 @@ fn multiply<S: Simd>(s: S, product: &Product) {
             (32, Form::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
             (32, Form::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
             (32, Form::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
-            (32, Form::Packed, 1) => packed::<S, 1, 14, 1, 2>(s, product),
-            (32, Form::Packed, 2) => packed::<S, 1, 14, 2, 2>(s, product),
-            (32, Form::Packed, 3..5) => packed::<S, 1, 14, 4, 2>(s, product),
-            (32, Form::Packed, 5..9) => packed::<S, 1, 14, 8, 2>(s, product),
-            (32, Form::Packed, _) => packed::<S, 1, 14, 14, 2>(s, product),
-            (32, Form::Rows, 1..5) => packed::<S, ROW, 1, 4, 2>(s, product),
-            (32, Form::Rows, 5..9) => packed::<S, ROW, 1, 8, 2>(s, product),
-            (32, Form::Rows, _) => packed::<S, ROW, 1, 14, 2>(s, product),
+            (32, Form::Packed, 1) => packed::<S, 14, 1, 2>(s, product),
+            (32, Form::Packed, 2) => packed::<S, 14, 2, 2>(s, product),
+            (32, Form::Packed, 3..5) => packed::<S, 14, 4, 2>(s, product),
+            (32, Form::Packed, 5..9) => packed::<S, 14, 8, 2>(s, product),
+            (32, Form::Packed, _) => packed::<S, 14, 14, 2>(s, product),
+            (32, Form::Rows(rows), 1..5) => in_rows::<S, 4, 2>(s, product, rows),
+            (32, Form::Rows(rows), 5..9) => in_rows::<S, 8, 2>(s, product, rows),
+            (32, Form::Rows(rows), _) => in_rows::<S, 14, 2>(s, product, rows),
             (8, Form::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
             (8, Form::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
             (8, Form::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
             (8, Form::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
-            (8, Form::Packed, 1) => packed::<S, 1, 6, 1, 1>(s, product),
-            (8, Form::Packed, 2) => packed::<S, 1, 6, 2, 1>(s, product),
-            (8, Form::Packed, 3..5) => packed::<S, 1, 6, 4, 1>(s, product),
-            (8, Form::Packed, _) => packed::<S, 1, 6, 6, 1>(s, product),
-            (8, Form::Rows, 1..4) => packed::<S, ROW, 1, 3, 1>(s, product),
-            (8, Form::Rows, _) => packed::<S, ROW, 1, 6, 1>(s, product),
+            (8, Form::Packed, 1) => packed::<S, 6, 1, 1>(s, product),
+            (8, Form::Packed, 2) => packed::<S, 6, 2, 1>(s, product),
+            (8, Form::Packed, 3..5) => packed::<S, 6, 4, 1>(s, product),
+            (8, Form::Packed, _) => packed::<S, 6, 6, 1>(s, product),
+            (8, Form::Rows(rows), 1..4) => in_rows::<S, 3, 1>(s, product, rows),
+            (8, Form::Rows(rows), _) => in_rows::<S, 6, 1>(s, product, rows),
             (_, Form::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
             (_, Form::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
-            (_, Form::Packed, 1) => packed::<S, 1, 2, 1, 1>(s, product),
-            (_, Form::Packed, _) => packed::<S, 1, 2, 2, 1>(s, product),
-            (_, Form::Rows, _) => packed::<S, ROW, 1, 2, 1>(s, product),
+            (_, Form::Packed, 1) => packed::<S, 2, 1, 1>(s, product),
+            (_, Form::Packed, _) => packed::<S, 2, 2, 1>(s, product),
+            (_, Form::Rows(rows), _) => in_rows::<S, 2, 1>(s, product, rows),
         }
     }
 }
 
-/// Multiplies packed panels, computing `R` rows of a left panel whose rows are `APART` apart and its terms `STEP`, `C`
-/// vectors across.
+/// `R` rows of the left matrix.
+#[derive(Clone, Copy)]
+struct Left<const R: usize> {
+    /// The first term of each.
+    rows: [*const f32; R],
+    /// From one term to the next.
+    step: usize,
+    /// Terms that are `step` apart.
+    run: usize,
+    /// From one run of them to the next.
+    jump: usize,
+}
+
+impl<const R: usize> Left<R> {
+    /// Some rows of the product's left panel, which has `PANEL`.
+    #[inline(always)]
+    fn of_panel<const PANEL: usize>(product: &Product) -> Left<R> {
+        let rows = std::array::from_fn(|r| product.left.wrapping_add(r));
+        Left { rows, step: PANEL, run: product.k, jump: 0 }
+    }
+}
+
+/// Multiplies packed panels, computing `R` rows of a left panel of `PANEL`, `C` vectors across.
 ///
 /// # Safety
-/// As `Product::new`, and `product.rows <= R`, and the left panel has `R` rows.
+/// As `Product::new`, and `product.rows <= R <= PANEL`, and the left panel has `PANEL` rows.
 #[inline(always)]
-unsafe fn packed<S: Simd, const APART: usize, const STEP: usize, const R: usize, const C: usize>(
-    s: S,
-    product: &Product,
-) {
+unsafe fn packed<S: Simd, const PANEL: usize, const R: usize, const C: usize>(s: S, product: &Product) {
+    let left = Left::<R>::of_panel::<PANEL>(product);
+    // SAFETY: the caller's promise.
+    unsafe { panels::<S, R, C>(s, product, left) };
+}
+
+/// Multiplies rows, computing `R` of them, `C` vectors across: rows that are missing are the last one again.
+///
+/// # Safety
+/// As `Product::new`, and `product.rows <= R`.
+#[inline(always)]
+unsafe fn in_rows<S: Simd, const R: usize, const C: usize>(s: S, product: &Product, lie: LeftRows) {
+    let row = |r: usize| product.left.wrapping_add(r.min(product.rows - 1) * lie.apart);
+    let left = Left::<R> { rows: std::array::from_fn(row), step: 1, run: lie.run, jump: lie.jump };
+    // SAFETY: the caller's promise.
+    unsafe { panels::<S, R, C>(s, product, left) };
+}
+
+/// Multiplies rows by the packed panels of the right matrix.
+///
+/// # Safety
+/// As `Product::new`, and `product.rows <= R`, and `left` has `k` terms of each row.
+#[inline(always)]
+unsafe fn panels<S: Simd, const R: usize, const C: usize>(s: S, product: &Product, left: Left<R>) {
     for start in (0..product.columns).step_by(C * LANES) {
         // SAFETY: the caller's promise.
         unsafe {
             let right = product.right.add(start * product.k);
-            tile::<S, APART, STEP, R, C>(s, product, right, C * LANES, start);
+            tile::<S, R, C>(s, product, left, right, C * LANES, start);
         }
     }
 }
@@ -154,20 +212,21 @@ unsafe fn packed<S: Simd, const APART: usize, const STEP: usize, const R: usize,
 /// # Safety
 /// As [`packed`], and the columns are a multiple of `LAST` vectors.
 #[inline(always)]
-unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, const LAST: usize>(
+unsafe fn direct<S: Simd, const PANEL: usize, const R: usize, const C: usize, const LAST: usize>(
     s: S,
     product: &Product,
     right_stride: usize,
 ) {
+    let left = Left::<R>::of_panel::<PANEL>(product);
     let mut start = 0;
     // SAFETY: the caller's promise.
     unsafe {
         while start + C * LANES <= product.columns {
-            tile::<S, 1, STRIDE, R, C>(s, product, product.right.add(start), right_stride, start);
+            tile::<S, R, C>(s, product, left, product.right.add(start), right_stride, start);
             start += C * LANES;
         }
         while start < product.columns {
-            tile::<S, 1, STRIDE, R, LAST>(s, product, product.right.add(start), right_stride, start);
+            tile::<S, R, LAST>(s, product, left, product.right.add(start), right_stride, start);
             start += LAST * LANES;
         }
     }
@@ -176,54 +235,115 @@ unsafe fn direct<S: Simd, const STRIDE: usize, const R: usize, const C: usize, c
 /// One tile of `R` rows and `16 C` columns or fewer, from a column on.
 ///
 /// # Safety
-/// As [`packed`]; `right` has `k` rows of `C` whole vectors.
+/// As [`panels`]; `right` has `k` rows of `C` whole vectors.
 #[inline(always)]
-unsafe fn tile<S: Simd, const APART: usize, const STEP: usize, const R: usize, const C: usize>(
+unsafe fn tile<S: Simd, const R: usize, const C: usize>(
     s: S,
     product: &Product,
+    left: Left<R>,
     right: *const f32,
     right_stride: usize,
     column: usize,
 ) {
     let columns = (product.columns - column).min(C * LANES);
-    // Loops over rows that there may be fewer of index arrays in memory, so they have arrays of their own: the sums then
-    // stay in registers.
-    let mut start = [[s.splat(0.0); C]; R];
-    // SAFETY: the caller's promise; only the product's rows and columns of `from` and `out` are touched.
+    // SAFETY: the caller's promise.
     unsafe {
-        let (from, out) = (product.from.wrapping_add(column), product.out.add(column));
-        if product.resume {
-            for (r, start) in start.iter_mut().enumerate() {
-                for (c, start) in start.iter_mut().enumerate() {
-                    if r < product.rows && c * LANES < columns {
-                        let from = from.add(r * product.from_stride + c * LANES);
-                        *start = s.load_partial(from, LANES.min(columns - c * LANES));
+        let mut sums = first_sums::<S, R, C>(s, product, column, columns);
+        let (mut right, mut rest, mut start) = (right, product.k, 0);
+        while rest > 0 {
+            let (run, mut term) = (rest.min(left.run), start);
+            for _ in 0..run {
+                let mut row = [s.splat(0.0); C];
+                for (c, row) in row.iter_mut().enumerate() {
+                    *row = s.load(right.add(c * LANES));
+                }
+                for (sums, left) in sums.iter_mut().zip(left.rows) {
+                    let factor = s.splat(*left.add(term));
+                    for (sum, row) in sums.iter_mut().zip(row) {
+                        *sum = s.fma(factor, row, *sum);
                     }
                 }
+                term += left.step;
+                right = right.wrapping_add(right_stride);
             }
+            (rest, start) = (rest - run, start + left.jump);
         }
-        let mut sums = start;
-        let (mut left, mut right) = (product.left, right);
-        for _ in 0..product.k {
-            let mut row = [s.splat(0.0); C];
-            for (c, row) in row.iter_mut().enumerate() {
-                *row = s.load(right.add(c * LANES));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let factor = s.splat(*left.add(r * APART));
-                for (sum, row) in sums.iter_mut().zip(row) {
-                    *sum = s.fma(factor, row, *sum);
+        write::<S, R, C>(s, product, sums, column, columns);
+    }
+}
+
+/// What the sums of a tile start from.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn first_sums<S: Simd, const R: usize, const C: usize>(
+    s: S,
+    product: &Product,
+    column: usize,
+    columns: usize,
+) -> [[S::F32; C]; R] {
+    let mut first = [[s.splat(0.0); C]; R];
+    if !product.resume {
+        return first;
+    }
+    let from = product.from.wrapping_add(column);
+    // SAFETY: only the product's rows and columns of `from` are touched.
+    unsafe {
+        if product.rows == R && columns == C * LANES {
+            for (r, first) in first.iter_mut().enumerate() {
+                for (c, first) in first.iter_mut().enumerate() {
+                    *first = s.load(from.add(r * product.from_stride + c * LANES));
                 }
             }
-            left = left.wrapping_add(STEP);
-            right = right.wrapping_add(right_stride);
+            return first;
         }
-        let (results, least) = (sums, s.splat(product.least));
-        for (r, results) in results.iter().enumerate() {
-            for (c, result) in results.iter().enumerate() {
-                if r < product.rows && c * LANES < columns {
+        // Loops over rows that there may be fewer of index arrays in memory, so they have arrays of their own: the sums
+        // then stay in registers.
+        let mut some = [[s.splat(0.0); C]; R];
+        for (r, some) in some.iter_mut().enumerate().take(product.rows) {
+            for (c, some) in some.iter_mut().enumerate() {
+                if c * LANES < columns {
+                    let from = from.add(r * product.from_stride + c * LANES);
+                    *some = s.load_partial(from, LANES.min(columns - c * LANES));
+                }
+            }
+        }
+        some
+    }
+}
+
+/// Writes the sums of a tile.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn write<S: Simd, const R: usize, const C: usize>(
+    s: S,
+    product: &Product,
+    sums: [[S::F32; C]; R],
+    column: usize,
+    columns: usize,
+) {
+    let least = s.splat(product.least);
+    // SAFETY: only the product's rows and columns of `out` are touched.
+    unsafe {
+        let out = product.out.add(column);
+        if product.rows == R && columns == C * LANES {
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (c, sum) in sums.into_iter().enumerate() {
+                    s.store(out.add(r * product.out_stride + c * LANES), s.max(least, sum));
+                }
+            }
+            return;
+        }
+        // As above.
+        let some = sums;
+        for (r, some) in some.iter().enumerate().take(product.rows) {
+            for (c, sum) in some.iter().enumerate() {
+                if c * LANES < columns {
                     let to = out.add(r * product.out_stride + c * LANES);
-                    s.store_partial(to, s.max(least, *result), LANES.min(columns - c * LANES));
+                    s.store_partial(to, s.max(least, *sum), LANES.min(columns - c * LANES));
                 }
             }
         }

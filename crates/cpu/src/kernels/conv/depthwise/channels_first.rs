@@ -9,7 +9,7 @@
 
 use crate::kernels::conv::geometry::Geometry;
 use crate::kernels::conv::operands::{Depthwise, activate, least};
-use crate::kernels::every::join_every;
+use crate::kernels::every::{even_lanes, join_every, odd_lanes};
 use crate::vec::{LANES, Simd, with_scratch};
 
 /// Rows of the result that are computed together.
@@ -21,20 +21,16 @@ const BAND: usize = 4096;
 #[inline(always)]
 pub(super) fn channels<S: Simd>(s: S, conv: &Depthwise<'_>, first: usize, out: &mut [f32]) {
     let geometry = conv.geometry;
+    if let Some(small) = Small::new(geometry) {
+        return small.channels(s, conv, first, out);
+    }
     let band = Band::new(geometry);
-    let from: usize = geometry.from.iter().product();
     with_scratch(
         band.len(geometry),
         #[inline(always)]
         |copy| {
             for (number, out) in (first..).zip(out.chunks_exact_mut(geometry.positions())) {
-                let group = number % geometry.groups;
-                let channel = Channel {
-                    x: &conv.x[number * from..][..from],
-                    filter: &conv.filter[group * geometry.taps()..][..geometry.taps()],
-                    bias: conv.bias.map_or(0.0, |bias| bias[group]),
-                };
-                channel.write(s, conv, &band, copy, out);
+                Channel::new(conv, number).write(s, conv, &band, copy, out);
             }
         },
     );
@@ -47,7 +43,18 @@ struct Channel<'a> {
     bias: f32,
 }
 
-impl Channel<'_> {
+impl<'a> Channel<'a> {
+    fn new(conv: &Depthwise<'a>, number: usize) -> Channel<'a> {
+        let geometry = conv.geometry;
+        let (group, taps) = (number % geometry.groups, geometry.taps());
+        let from: usize = geometry.from.iter().product();
+        Channel {
+            x: &conv.x[number * from..][..from],
+            filter: &conv.filter[group * taps..][..taps],
+            bias: conv.bias.map_or(0.0, |bias| bias[group]),
+        }
+    }
+
     #[inline(always)]
     fn write<S: Simd>(&self, s: S, conv: &Depthwise<'_>, band: &Band, copy: &mut [f32], out: &mut [f32]) {
         let (geometry, least) = (conv.geometry, s.splat(least(conv.activation)));
@@ -111,39 +118,123 @@ impl Channel<'_> {
             unsafe {
                 let from = copy.as_ptr().add(start);
                 // Written out: the compiler then knows which rows see a line.
-                add_line(s, &mut sums, from, columns, &factors, 0);
-                add_line(s, &mut sums, from.add(band.step), columns, &factors, 1);
-                add_line(s, &mut sums, from.add(2 * band.step), columns, &factors, 2);
-                add_line(s, &mut sums, from.add(3 * band.step), columns, &factors, 3);
-                add_line(s, &mut sums, from.add(4 * band.step), columns, &factors, 4);
-                add_line(s, &mut sums, from.add(5 * band.step), columns, &factors, 5);
+                add_line(s, &mut sums, load_line(s, from, columns), &factors, 0);
+                add_line(s, &mut sums, load_line(s, from.add(band.step), columns), &factors, 1);
+                add_line(s, &mut sums, load_line(s, from.add(2 * band.step), columns), &factors, 2);
+                add_line(s, &mut sums, load_line(s, from.add(3 * band.step), columns), &factors, 3);
+                add_line(s, &mut sums, load_line(s, from.add(4 * band.step), columns), &factors, 4);
+                add_line(s, &mut sums, load_line(s, from.add(5 * band.step), columns), &factors, 5);
             }
             rows.store(s, sums, start, out);
         }
     }
 }
 
-/// Adds the products of a line of the copy to the sums of the rows that see it through a window of 3 × 3.
+/// What the columns of a window see of a line.
 ///
 /// # Safety
 /// Sixteen values are readable at each of three columns from `from` on.
 #[inline(always)]
-unsafe fn add_line<S: Simd>(
+unsafe fn load_line<S: Simd>(s: S, from: *const f32, columns: [usize; 3]) -> [S::F32; 3] {
+    // SAFETY: the caller's promise.
+    unsafe { [s.load(from.add(columns[0])), s.load(from.add(columns[1])), s.load(from.add(columns[2]))] }
+}
+
+/// Adds the products of a line, as the columns of a window of 3 × 3 see it, to the sums of the rows that do.
+#[inline(always)]
+fn add_line<S: Simd>(
     s: S,
     sums: &mut [S::F32; ROWS],
-    from: *const f32,
-    columns: [usize; 3],
+    columns: [S::F32; 3],
     factors: &[S::F32; 9],
     line: usize,
 ) {
-    for (across, column) in columns.into_iter().enumerate() {
-        // SAFETY: the caller's promise.
-        let x = unsafe { s.load(from.add(column)) };
+    for (across, x) in columns.into_iter().enumerate() {
         for (r, sum) in sums.iter_mut().enumerate() {
             if r <= line && line < r + 3 {
                 *sum = s.fma(x, factors[(line - r) * 3 + across], *sum);
             }
         }
+    }
+}
+
+/// Windows of 3 × 3 over images whose rows fit a vector with a lane to spare: it is shifted, not copied.
+struct Small {
+    /// The elements that each column of the window sees of a row; those in the padding are the last lane's zero.
+    columns: [[u8; LANES]; 3],
+}
+
+impl Small {
+    fn new(geometry: &Geometry) -> Option<Small> {
+        let Geometry { from, to, window, strides, dilations, before, .. } = *geometry;
+        let square = window == [1, 3, 3] && strides == [1; 3] && dilations[1] == 1 && before[0] == 0;
+        let fits = from[0] == to[0] && from[2] < LANES && to[2] <= LANES && to[1] >= ROWS;
+        let column = |column: usize| shifted(before[2], column * dilations[2], from[2]);
+        (square && fits).then(|| Small { columns: std::array::from_fn(column) })
+    }
+
+    /// Channels of the result from one on, [depth, height, width] each.
+    #[inline(always)]
+    fn channels<S: Simd>(&self, s: S, conv: &Depthwise<'_>, first: usize, out: &mut [f32]) {
+        let [depth, height, width] = conv.geometry.to;
+        let [_, lines, columns] = conv.geometry.from;
+        for (number, out) in out.chunks_exact_mut(height * width).enumerate() {
+            let channel = Channel::new(conv, first + number / depth);
+            let mut factors = [s.splat(0.0); 9];
+            for (lanes, &factor) in factors.iter_mut().zip(channel.filter) {
+                *lanes = s.splat(factor);
+            }
+            let x = &channel.x[number % depth * lines * columns..][..lines * columns];
+            for row in (0..height).step_by(ROWS) {
+                // The last rows again, rather than fewer.
+                let row = row.min(height - ROWS);
+                let sums = self.sums(s, conv.geometry, x, row, &factors, channel.bias);
+                for (r, sum) in sums.into_iter().enumerate() {
+                    let to = &mut out[(row + r) * width..][..width];
+                    // SAFETY: as many as sliced.
+                    unsafe {
+                        s.store_partial(to.as_mut_ptr(), s.max(s.splat(least(conv.activation)), sum), width)
+                    };
+                }
+            }
+            activate(conv.activation, out);
+        }
+    }
+
+    /// The sums of [`ROWS`] neighbouring rows, each in the order of the taps.
+    #[inline(always)]
+    fn sums<S: Simd>(
+        &self,
+        s: S,
+        geometry: &Geometry,
+        x: &[f32],
+        row: usize,
+        factors: &[S::F32; 9],
+        bias: f32,
+    ) -> [S::F32; ROWS] {
+        let mut sums = [s.splat(bias); ROWS];
+        // Written out, as above.
+        add_line(s, &mut sums, self.line(s, geometry, x, row), factors, 0);
+        add_line(s, &mut sums, self.line(s, geometry, x, row + 1), factors, 1);
+        add_line(s, &mut sums, self.line(s, geometry, x, row + 2), factors, 2);
+        add_line(s, &mut sums, self.line(s, geometry, x, row + 3), factors, 3);
+        add_line(s, &mut sums, self.line(s, geometry, x, row + 4), factors, 4);
+        add_line(s, &mut sums, self.line(s, geometry, x, row + 5), factors, 5);
+        sums
+    }
+
+    /// What the columns of the window see of a line, counted from the padding on.
+    #[inline(always)]
+    fn line<S: Simd>(&self, s: S, geometry: &Geometry, x: &[f32], number: usize) -> [S::F32; 3] {
+        let [_, lines, width] = geometry.from;
+        let number = number.checked_sub(geometry.before[1]).filter(|&number| number < lines);
+        let from = match number.map(|number| &x[number * width..][..width]) {
+            // SAFETY: as many values as sliced.
+            Some(from) => unsafe { s.load_partial(from.as_ptr(), width) },
+            None => s.splat(0.0),
+        };
+        let [first, second, third] = &self.columns;
+        [s.permute(from, first), s.permute(from, second), s.permute(from, third)]
     }
 }
 
@@ -183,6 +274,8 @@ struct Band {
     step: usize,
     /// Where each tap sees its element from the first position.
     taps: Vec<usize>,
+    /// The lanes of a row's first vector, behind the padding.
+    shifted: [u8; LANES],
     /// Whether the window has 3 × 3 elements and moves by a line, which is as far as its rows are apart.
     square: bool,
 }
@@ -203,8 +296,9 @@ impl Band {
             (deep * lines + high * down) * line + column % parts * part + column / parts
         };
         let taps = (0..geometry.taps()).map(tap).collect();
+        let shifted = shifted(geometry.before[2], 0, LANES - 1);
         let square = [depth, height, width] == [1, 3, 3] && down == 1 && geometry.strides[1] == 1;
-        Band { rows, part, line, step: geometry.strides[1] * line, taps, square }
+        Band { rows, part, line, step: geometry.strides[1] * line, taps, shifted, square }
     }
 
     /// Elements of the copy.
@@ -246,8 +340,10 @@ impl Band {
     #[inline(always)]
     fn fill_line<S: Simd>(&self, s: S, geometry: &Geometry, x: &[f32], copy: &mut [f32]) {
         let (parts, before) = (geometry.strides[2], geometry.before[2]);
-        if parts == 1 {
-            return fill_side_by_side(s, x, before, copy);
+        match parts {
+            1 => return fill_side_by_side(s, x, before, copy),
+            2 if before < LANES => return fill_in_halves(s, x, before, &self.shifted, copy),
+            _ => {}
         }
         for (remainder, copy) in copy.chunks_exact_mut(self.part).enumerate() {
             copy.fill(0.0);
@@ -279,4 +375,45 @@ fn fill_side_by_side<S: Simd>(s: S, x: &[f32], before: usize, copy: &mut [f32]) 
         unsafe { s.store(copy[to..].as_mut_ptr(), s.load_partial(from.as_ptr(), count)) };
         to += LANES;
     }
+}
+
+/// Copies a row behind some zeros, fewer than sixteen, and zeros behind it: its even elements to the first half, its odd
+/// ones to the other. Halves have whole vectors.
+#[inline(always)]
+fn fill_in_halves<S: Simd>(s: S, x: &[f32], before: usize, shifted: &[u8; LANES], copy: &mut [f32]) {
+    let (evens, odds) = copy.split_at_mut(copy.len() / 2);
+    let pairs = evens.as_chunks_mut::<LANES>().0.iter_mut().zip(odds.as_chunks_mut::<LANES>().0);
+    for (number, (evens, odds)) in pairs.enumerate() {
+        let first = load_padded(s, x, 2 * number * LANES, before, shifted);
+        let second = load_padded(s, x, (2 * number + 1) * LANES, before, shifted);
+        // SAFETY: both have sixteen values.
+        unsafe {
+            s.store(evens.as_mut_ptr(), even_lanes(s, first, second));
+            s.store(odds.as_mut_ptr(), odd_lanes(s, first, second));
+        }
+    }
+}
+
+/// Sixteen elements, from one on, of a row behind some zeros, and zeros behind it.
+#[inline(always)]
+fn load_padded<S: Simd>(s: S, x: &[f32], start: usize, before: usize, shifted: &[u8; LANES]) -> S::F32 {
+    // SAFETY: as many values as sliced, or as there are.
+    unsafe {
+        match start.checked_sub(before) {
+            // Not even no values are read beyond the row: that is slow.
+            Some(start) if start >= x.len() => s.splat(0.0),
+            Some(start) => s.load_partial(x[start..].as_ptr(), LANES.min(x.len() - start)),
+            None => s.permute(s.load_partial(x.as_ptr(), x.len().min(LANES - before)), shifted),
+        }
+    }
+}
+
+/// The places of the elements that positions see `across` further than themselves, in a row behind some zeros; the last
+/// lane is one, for elements that are not among `count`.
+#[inline(always)]
+fn shifted(before: usize, across: usize, count: usize) -> [u8; LANES] {
+    std::array::from_fn(|lane| {
+        let place = (lane + across).checked_sub(before).filter(|&place| place < count);
+        place.unwrap_or(LANES - 1) as u8
+    })
 }
