@@ -150,7 +150,7 @@ fn rows<S: Simd>(_s: S, pooling: &Pooling<'_>, first: usize, out: &mut [f32]) {
 
 /// The larger of two, NaN if one is NaN.
 ///
-/// That is no choice between the two: the compiler would keep `a` by storing some lanes only, which is slow with AVX2.
+/// The compiler would turn `if a.is_nan() || a >= b { a } else { b }` into masked stores, which are slow with AVX2.
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     let larger = if b > a { b } else { a };

@@ -9,8 +9,8 @@ use super::Geometry;
 use super::filter::STEP_K;
 use crate::kernels::matmul::LeftRows;
 
-/// Positions of a row, from which it costs little that tiles of the product end with it, and rows, from which there are
-/// enough to share.
+/// The least width and height of a result. Tiles of the product end with each of its rows, which costs too much if rows are
+/// short, and few rows share few lines.
 const LEAST: usize = 28;
 
 /// Elements of a line that stay in the L1 cache, as those of a window's other rows do.

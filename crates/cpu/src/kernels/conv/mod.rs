@@ -49,7 +49,7 @@ use crate::{Cpu, Pool};
 /// Rows so many elements apart share a set of the L1 cache.
 const SAME_SET: usize = 1024;
 
-/// Sums of large tiles with fewer terms end before the last tile's results have left for memory.
+/// A tile of sums with fewer terms is computed faster than its results are written to memory, so these are prefetched.
 const SHORT: usize = 64;
 
 /// Writes the convolution to `out`.
@@ -385,7 +385,7 @@ impl Job<'_> {
     }
 }
 
-/// Fetches some elements that will be written.
+/// Asks for the cache lines of elements that will be written.
 fn prefetch_row(row: *const f32, len: usize) {
     (0..len).step_by(LANES).for_each(|start| prefetch_line(row.wrapping_add(start)));
 }

@@ -18,7 +18,7 @@ pub enum Epilogue {
     Gate(Activation),
 }
 
-/// What happens to the products of a matrix (or of two, with a gate) before they are stored.
+/// Turns the products of a matrix, or of two with a gate, into outputs.
 pub(super) struct Finish<'a> {
     /// Of the rows, and of the rows that are gated.
     pub biases: [Option<&'a [f32]>; 2],

@@ -34,7 +34,6 @@ pub(super) struct Mixed;
 type Bytes = [uint8x16_t; 4];
 type Ints = [int32x4_t; 4];
 
-/// For each of 16 bytes its bit in the byte that holds it.
 /// For each quarter of 16 codes, their places, each for the four bytes of an f32.
 static PLACES: [[u8; 16]; 4] = {
     let (mut places, mut at) = ([[0; 16]; 4], 0);

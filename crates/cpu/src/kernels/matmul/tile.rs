@@ -75,9 +75,9 @@ impl Product {
     /// A product of `rows × k` by `k × columns`.
     ///
     /// # Safety
-    /// Until it has been run, a row it starts from lives, `left` and `right` hold in their
-    /// form what `rows` and `columns` need (a left panel all of its rows), and `out` is `rows` runs of
-    /// `columns`, `out_stride` apart, which no one else uses.
+    /// Until the product has been run, a row that it starts from lives; `left` and `right` hold, in their form, what `rows`
+    /// and `columns` need (a left panel all of its rows); `out` is `rows` runs of `columns`, `out_stride` apart, which no one
+    /// else uses.
     #[expect(clippy::too_many_arguments, reason = "the plain arguments of a matrix product")]
     pub(in crate::kernels) unsafe fn new(
         left: &[f32],
@@ -180,7 +180,7 @@ unsafe fn packed<S: Simd, const PANEL: usize, const R: usize, const C: usize>(s:
     unsafe { panels::<S, R, C>(s, product, left) };
 }
 
-/// Multiplies rows, computing `R` of them, `C` vectors across: rows that are missing are the last one again.
+/// Multiplies rows, computing `R` of them, `C` vectors across: the last row takes the place of those that are missing.
 ///
 /// # Safety
 /// As `Product::new`, and `product.rows <= R`.
@@ -272,7 +272,7 @@ unsafe fn tile<S: Simd, const R: usize, const C: usize>(
     }
 }
 
-/// What the sums of a tile start from.
+/// Loads the numbers that the sums of a tile start from, or zeros.
 ///
 /// # Safety
 /// As [`tile`].

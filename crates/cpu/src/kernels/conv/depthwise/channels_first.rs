@@ -130,7 +130,7 @@ impl<'a> Channel<'a> {
     }
 }
 
-/// What the columns of a window see of a line.
+/// Loads the elements of a line that lie under each column of a window, for sixteen positions.
 ///
 /// # Safety
 /// Sixteen values are readable at each of three columns from `from` on.
@@ -160,7 +160,7 @@ fn add_line<S: Simd>(
 
 /// Windows of 3 × 3 over images whose rows fit a vector with a lane to spare: it is shifted, not copied.
 struct Small {
-    /// The elements that each column of the window sees of a row; those in the padding are the last lane's zero.
+    /// For each column of the window, the lanes of a row that lie under it. The last lane is zero: it stands for the padding.
     columns: [[u8; LANES]; 3],
 }
 
@@ -223,7 +223,7 @@ impl Small {
         sums
     }
 
-    /// What the columns of the window see of a line, counted from the padding on.
+    /// The elements of a line that lie under each column of the window; the first line is that of the padding.
     #[inline(always)]
     fn line<S: Simd>(&self, s: S, geometry: &Geometry, x: &[f32], number: usize) -> [S::F32; 3] {
         let [_, lines, width] = geometry.from;
@@ -397,10 +397,10 @@ fn fill_in_halves<S: Simd>(s: S, x: &[f32], before: usize, shifted: &[u8; LANES]
 /// Sixteen elements, from one on, of a row behind some zeros, and zeros behind it.
 #[inline(always)]
 fn load_padded<S: Simd>(s: S, x: &[f32], start: usize, before: usize, shifted: &[u8; LANES]) -> S::F32 {
-    // SAFETY: as many values as sliced, or as there are.
+    // SAFETY: no load reads more values than its slice has.
     unsafe {
         match start.checked_sub(before) {
-            // Not even no values are read beyond the row: that is slow.
+            // A masked load of no values is slow at an address that is not mapped, as there may be behind the row.
             Some(start) if start >= x.len() => s.splat(0.0),
             Some(start) => s.load_partial(x[start..].as_ptr(), LANES.min(x.len() - start)),
             None => s.permute(s.load_partial(x.as_ptr(), x.len().min(LANES - before)), shifted),
