@@ -41,19 +41,24 @@ impl Finish<'_> {
     }
 }
 
+/// The products of a panel and a tile.
+pub(super) struct PanelProducts<'a> {
+    pub panel: usize,
+    pub tokens: Range<usize>,
+    /// [tokens, 16]
+    pub products: &'a [[f32; ROWS]],
+    /// Those that are gated, if there is a gate.
+    pub gated: Option<&'a [[f32; ROWS]]>,
+}
+
 /// Stores `act(products + bias) [· (gated + bias)] [+ residual]` of a panel for each token of a tile.
 ///
 /// # Safety
 /// As [`Isa`]; the output has room for all tokens, of which no two go to one place, and no other thread touches these rows
 /// of these tokens.
 #[inline(always)]
-pub(super) unsafe fn finish<I: Isa>(
-    call: &Finish,
-    panel: usize,
-    tokens: Range<usize>,
-    products: &[[f32; ROWS]],
-    gated: Option<&[[f32; ROWS]]>,
-) {
+pub(super) unsafe fn finish<I: Isa>(call: &Finish, of: &PanelProducts) {
+    let &PanelProducts { panel, ref tokens, products, gated } = of;
     let rows = panel * ROWS..call.rows.min((panel + 1) * ROWS);
     let count = rows.len();
     // SAFETY: slices are cut to the panel's rows before they are loaded; the output is the caller's promise.
@@ -64,7 +69,7 @@ pub(super) unsafe fn finish<I: Isa>(
             len => s.load_partial(values.as_ptr(), len),
         };
         let biases = call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| load(&bias[rows.clone()])));
-        for (lane, token) in tokens.enumerate() {
+        for (lane, token) in tokens.clone().enumerate() {
             let mut values = s.add(load(&products[lane]), biases[0]);
             if let Some(activation) = call.activation {
                 values = activation.apply(s, values);

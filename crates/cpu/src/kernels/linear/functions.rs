@@ -1,14 +1,12 @@
 //! The kernels of each instruction set: functions compiled for its target features, and the table of them.
 
-use std::ops::Range;
-
 use tensor::DType;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
-use super::epilogue::{self, Finish};
+use super::epilogue::{self, Finish, PanelProducts};
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Mixed, Neon, Signed, Widening};
 use super::panel::{Layout, ROWS, with_layout};
@@ -40,11 +38,8 @@ pub struct Functions {
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
-    pub(super) finish: FinishPanel,
+    pub(super) finish: unsafe fn(&Finish, &PanelProducts),
 }
-
-/// Stores the products of a panel and a tile, [tokens, 16], and those that are gated.
-type FinishPanel = unsafe fn(&Finish, usize, Range<usize>, &[[f32; ROWS]], Option<&[[f32; ROWS]]>);
 
 /// Neighbouring panels times one tile.
 pub(super) struct Product {
@@ -151,13 +146,7 @@ trait Compiled: Isa {
     /// Converts a part of a tile of input rows.
     unsafe fn prepare(rows: &Rows, tile: &Tile);
     /// Stores the products of a panel and a tile.
-    unsafe fn finish(
-        call: &Finish,
-        panel: usize,
-        tokens: Range<usize>,
-        products: &[[f32; ROWS]],
-        gated: Option<&[[f32; ROWS]]>,
-    );
+    unsafe fn finish(call: &Finish, of: &PanelProducts);
 }
 
 /// [`Compiled`] for an instruction set, with its target features.
@@ -205,15 +194,9 @@ macro_rules! compile {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn finish(
-                call: &Finish,
-                panel: usize,
-                tokens: Range<usize>,
-                products: &[[f32; ROWS]],
-                gated: Option<&[[f32; ROWS]]>,
-            ) {
+            unsafe fn finish(call: &Finish, of: &PanelProducts) {
                 // SAFETY: passed on to the caller.
-                unsafe { epilogue::finish::<Self>(call, panel, tokens, products, gated) }
+                unsafe { epilogue::finish::<Self>(call, of) }
             }
         }
     };

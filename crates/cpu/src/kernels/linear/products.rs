@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tensor::DType;
 
-use super::epilogue::{Epilogue, Finish};
+use super::epilogue::{Epilogue, Finish, PanelProducts};
 use super::functions::{Functions, Product};
 use super::matrix::PackedMatrix;
 use super::panel::ROWS;
@@ -200,8 +200,9 @@ unsafe fn multiply_tile(
         for (index, panel) in panels.enumerate() {
             let of_panel = index * tokens.len()..(index + 1) * tokens.len();
             let gated = gated.get(of_panel.clone());
+            let of = PanelProducts { panel, tokens: tokens.clone(), products: &products[of_panel], gated };
             // SAFETY: as the caller promises.
-            unsafe { (functions.finish)(finish, panel, tokens.clone(), &products[of_panel], gated) };
+            unsafe { (functions.finish)(finish, &of) };
         }
     });
 }
