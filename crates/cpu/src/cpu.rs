@@ -30,7 +30,11 @@ impl Cpu {
 
     /// The fastest variant that this machine has and the limit allows.
     pub(crate) fn pick<F>(&self, variants: &'static [Variant<F>]) -> &'static Variant<F> {
-        let allowed = |variant: &&Variant<F>| self.limit.allows(variant.name) && (variant.available)();
-        variants.iter().find(allowed).expect("every list of variants ends with a portable one")
+        self.find(variants).expect("every list of variants ends with a portable one")
+    }
+
+    /// As [`Cpu::pick`], from a list without a portable variant.
+    pub(crate) fn find<F>(&self, variants: &'static [Variant<F>]) -> Option<&'static Variant<F>> {
+        variants.iter().find(|variant| self.limit.allows(variant.name) && (variant.available)())
     }
 }

@@ -141,6 +141,10 @@ impl Device for Cpu {
         Some(Arc::new(Cpu::with_instruction_set(threads, self.limit)))
     }
 
+    fn own_products(&self) -> Option<&'static str> {
+        self.find(linear::ROUNDING_VARIANTS).map(|variant| variant.name)
+    }
+
     fn limited_to(&self, instruction_set: &str) -> Result<Option<Arc<dyn Device>>, String> {
         let limit = InstructionSet::named(instruction_set)
             .ok_or_else(|| InstructionSet::ALL.iter().map(|set| set.name()).collect::<Vec<_>>().join(", "))?;

@@ -8,7 +8,7 @@ use crate::vec::Neon;
 use crate::vec::{Avx2, Avx512};
 
 /// Instruction sets, from the one every machine has to the largest of each architecture. Results are the same to the bit
-/// with each of them.
+/// with each of them, unless a session is reproducible on one machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstructionSet {
     /// What the compiler may assume of the target.
@@ -58,9 +58,10 @@ impl InstructionSet {
         InstructionSet::ALL.iter().copied().find(|set| set.name() == name)
     }
 
-    /// Whether a kernel variant of this name stays within the set.
+    /// Whether a kernel variant of this name stays within the set. A `+` separates the set from what else it uses.
     pub(crate) fn allows(self, variant: &str) -> bool {
-        InstructionSet::named(variant).is_none_or(|set| set <= self)
+        let set = variant.split('+').next().expect("a text has a first part");
+        InstructionSet::named(set).is_none_or(|set| set <= self)
     }
 
     /// What this machine has of the set, in words.

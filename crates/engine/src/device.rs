@@ -89,6 +89,12 @@ pub trait Device: Send + Sync {
         self.name().to_string()
     }
 
+    /// The name of products by which results with [`Reproducible::Machine`](crate::Reproducible::Machine) differ from those of
+    /// other machines; `None` if they do not.
+    fn own_products(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether this device can do what a device of its name with a target can, as [`Device::target`] tells it: whether
     /// artifacts made there run here.
     fn runs_target(&self, target: &str) -> bool {

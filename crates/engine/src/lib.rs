@@ -79,7 +79,7 @@ pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
 pub use session::{Builder, CacheUse, CompileOptions, GraphSource, InferenceSession, InitOptions};
 pub use settings::{
-    AssertLevel, DeviceSettings, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
+    AssertLevel, DeviceSettings, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling, Reproducible,
     SplitKReductionPrecision, TopKKernel, UninitializedReadMode,
 };
 pub use stop::{CancelHandle, ExecuteOptions};

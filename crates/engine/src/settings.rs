@@ -129,6 +129,18 @@ choices! {
 }
 
 choices! {
+    /// Which machines compute the same bits.
+    Reproducible: &'static str, "reproducibility" {
+        /// Machines of every kind.
+        #[default]
+        Any = "any", "any";
+        /// This one: bf16 weights are multiplied by the processor's own bf16 products if it has them, which round the other
+        /// operand to bf16, and the sums in a way that differs between kinds of processors.
+        Machine = "machine", "machine";
+    }
+}
+
+choices! {
     /// How much of each call is measured.
     Profiling: &'static str, "profiling mode" {
         /// Nothing.
@@ -167,6 +179,8 @@ pub enum TopKKernel {
 pub struct DeviceSettings {
     /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
     pub exact_activations: bool,
+    /// Which machines have to compute the same bits.
+    pub reproducible: Reproducible,
     /// The kernel for `top_k`.
     pub top_k: TopKKernel,
 }
@@ -180,6 +194,8 @@ pub struct KernelSettings {
     pub per_tensor_fp8_quantize: bool,
     /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
     pub exact_activations: bool,
+    /// Which machines have to compute the same bits.
+    pub reproducible: Reproducible,
     /// What is measured.
     pub profiling: Profiling,
     /// Which checks stay.
@@ -214,7 +230,8 @@ impl KernelSettings {
     /// The settings that concern a device.
     pub fn for_device(&self) -> DeviceSettings {
         let top_k = if self.old_top_k { TopKKernel::Sort } else { TopKKernel::Fused };
-        DeviceSettings { exact_activations: self.exact_activations, top_k }
+        let KernelSettings { exact_activations, reproducible, .. } = *self;
+        DeviceSettings { exact_activations, reproducible, top_k }
     }
 
     /// What these compute, with what others measure, log and look for: a model that was compiled elsewhere is watched as
@@ -244,6 +261,7 @@ impl fmt::Display for KernelSettings {
         let fp8 = self.per_tensor_fp8_quantize;
         show("per_tensor_fp8_quantize", &fp8, !fp8);
         show("exact_activations", &self.exact_activations, !self.exact_activations);
+        show("reproducible", &self.reproducible, self.reproducible == usual.reproducible);
         show("profiling", &self.profiling, self.profiling == usual.profiling);
         show("assert_level", &self.assert_level, self.assert_level == usual.assert_level);
         show("log_level", &self.log_level, self.log_level == usual.log_level);

@@ -94,7 +94,7 @@ mod registers {
         }
         if perihelion_cpu::vec::Avx512::available() && is_x86_feature_detected!("avx512bf16") {
             // SAFETY: as above.
-            run("bf16", "GFLOP/s", 32, &|_| unsafe { bf16() });
+            run("bf16 avx512", "GFLOP/s", 32, &|_| unsafe { bf16() });
         }
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use perihelion_cpu::Pool;
 use perihelion_cpu::kernels::linear::{
-    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, VARIANTS, linear, linear_with, scratch_bytes,
+    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, ROUNDING_VARIANTS, VARIANTS, linear,
+    linear_with, scratch_bytes,
 };
 use perihelion_cpu::kernels::variant::{Variant, fastest};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
@@ -64,10 +65,11 @@ fn main() {
                 continue;
             }
             let line = |tokens: usize, name: &str| {
-                format!("linear {dtype:<6} {:<12} tokens={tokens:<4} {name:<9}", format!("{rows}x{columns}"))
+                format!("linear {dtype:<6} {:<12} tokens={tokens:<4} {name:<11}", format!("{rows}x{columns}"))
             };
             let tokens = TOKENS.into_iter().filter(|&tokens| rows < 100_000 || tokens == 1);
-            let variants = || VARIANTS.iter().filter(|variant| (variant.available)());
+            let rounding = if dtype == DType::BF16 { ROUNDING_VARIANTS } else { &[] };
+            let variants = || rounding.iter().chain(VARIANTS).filter(|variant| (variant.available)());
             let lines: Vec<_> = tokens
                 .flat_map(|tokens| variants().map(move |variant| (tokens, variant)))
                 .filter(|(tokens, variant)| wanted(&line(*tokens, variant.name)))

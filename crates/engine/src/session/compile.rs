@@ -11,7 +11,7 @@ use crate::artifact::{Artifact, StoredWeights};
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
-use crate::{CompiledModel, Error, KernelSettings};
+use crate::{CompiledModel, Error, KernelSettings, Reproducible};
 
 /// How to compile.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +22,8 @@ pub struct CompileOptions {
     pub cache: CacheUse,
     /// Libraries of custom ops, besides those of the session.
     pub custom_extensions: Extensions,
+    /// Which machines have to compute the same bits, if not what the session is set to. An artifact has its own setting.
+    pub reproducible: Option<Reproducible>,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -79,7 +81,8 @@ impl InferenceSession {
             }
         };
         check_names(graphs)?;
-        let settings = self.kernel_settings();
+        let mut settings = self.kernel_settings();
+        settings.reproducible = options.reproducible.unwrap_or(settings.reproducible);
         // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
         let watched = watched || settings.source_tracebacks;

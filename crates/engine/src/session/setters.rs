@@ -8,7 +8,7 @@ use crate::log;
 use crate::settings::turns_on;
 use crate::{
     AssertLevel, Error, InferenceSession, KernelSettings, LogLevel, PrintOptions, PrintStyle, Profiling,
-    SplitKReductionPrecision, Totals,
+    Reproducible, SplitKReductionPrecision, Totals,
 };
 
 /// The variable that [`InferenceSession::gpu_profiling`] overrides.
@@ -41,6 +41,22 @@ impl InferenceSession {
     /// of 32, which changes products by about half a percent.
     pub fn set_exact_activations(&self, exact: bool) {
         self.settings().exact_activations = exact;
+    }
+
+    /// Sets which machines have to compute the same bits. By [`Reproducible::Machine`], linear layers and experts with bf16
+    /// weights round activations to bf16 and use the products of such pairs that some processors have (AVX-512 with bf16, ARM
+    /// with bf16), which are about twice as fast. Batches, threads and the cache change no bit either way. Exact activations
+    /// come first.
+    ///
+    /// # Errors
+    /// If it is the name of no member.
+    pub fn set_reproducible<R>(&self, reproducible: R) -> Result<(), Error>
+    where
+        R: TryInto<Reproducible>,
+        Error: From<R::Error>,
+    {
+        self.settings().reproducible = reproducible.try_into()?;
+        Ok(())
     }
 
     /// Changes nothing: one kernel, which selects in one pass as fused sampling does, serves both choices. `false`, `off`,
@@ -217,18 +233,20 @@ mod tests {
         session.use_fi_topk_kernel("on");
         session.enable_per_tensor_fp8_quantize("yes");
         session.set_exact_activations(true);
+        session.set_reproducible("machine").unwrap();
         session.set_split_k_reduction_precision("OUTPUT").unwrap();
         session.set_mojo_log_level(LogLevel::Error).unwrap();
         session.set_mojo_assert_level(AssertLevel::None);
         session.gpu_profiling("detailed").unwrap();
         assert_eq!(
             second_line(&session),
-            "  with per_tensor_fp8_quantize = true, exact_activations = true, profiling = detailed, assert_level = NONE, log_level = ERROR, \
+            "  with per_tensor_fp8_quantize = true, exact_activations = true, reproducible = machine, profiling = detailed, assert_level = NONE, log_level = ERROR, \
              split_k_reduction_precision = OUTPUT, fi_top_k = true"
         );
         session.use_fi_topk_kernel("Off");
         session.enable_per_tensor_fp8_quantize("0");
         session.set_exact_activations(false);
+        session.set_reproducible(Reproducible::Any).unwrap();
         session.set_split_k_reduction_precision(SplitKReductionPrecision::Accum).unwrap();
         session.set_mojo_log_level("NOTSET").unwrap();
         session.set_mojo_assert_level(AssertLevel::Safe);

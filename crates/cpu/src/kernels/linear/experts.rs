@@ -18,12 +18,12 @@ use engine::{Kernel, KernelCall, NodeTypes};
 use graph::ops;
 use tensor::{DType, Shape};
 
-use super::kernel::{activation, is_widened};
+use super::kernel::{activation, is_widened, variant};
 use super::prepare::Rows;
-use super::products::{Job, multiply_panels, panel_time, prepare_all};
+use super::products::{Job, multiply_panels, prepare_all};
 use super::{
-    CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, VARIANTS, forms, input_of, place,
-    scratch_bytes_for, weights,
+    CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, forms, input_of, place, scratch_bytes_for,
+    weights,
 };
 use crate::kernels::gather;
 use crate::kernels::operands::{elements, elements_mut, view};
@@ -81,7 +81,7 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
         [order, sources].map(|bytes| &mut bytemuck::cast_slice_mut::<u8, usize>(bytes)[..rows]);
     let ends = group(call.expert, call.weights[0].experts(), order);
     sources.iter_mut().zip(&*order).for_each(|(source, row)| *source = row / call.per_row);
-    let forms = place(&forms(call.weights, call.exact), rows, columns, converted);
+    let forms = place(&forms(functions, call.weights, call.exact), rows, columns, converted);
     let size = functions.tile(&forms);
     let tiles = tiles(&ends, size);
     let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
@@ -96,7 +96,7 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
         exact: call.exact,
         tile: &tile,
         order: Some(order),
-        inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
+        inputs: call.weights.iter().map(|matrix| input_of(functions, matrix, call.exact, &forms)).collect(),
         outputs: &[SendPointer(call.output.as_mut_ptr())],
     };
     multiply_all(pool, &job, &tiles, size);
@@ -164,7 +164,7 @@ fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile], size: usize) {
     let panels = job.weights[0].panels();
     let blocks = blocks(job.inputs[0].1 * size, tiles);
     let tokens = tiles.last().map_or(0, |tile| tile.rows.end).div_ceil(blocks.len());
-    let time: usize = job.weights.iter().map(|matrix| panel_time(matrix, job.exact, tokens)).sum();
+    let time: usize = job.weights.iter().map(|matrix| job.panel_time(matrix, tokens)).sum();
     let share = blocks.len() * panels / (4 * pool.threads());
     let at_a_time = (CHUNK_TIME / time).min(share).clamp(1, panels);
     let groups = panels.div_ceil(at_a_time);
@@ -199,8 +199,8 @@ pub(crate) fn expert_kernel(
         None => Epilogue::Plain,
         Some(gate) => Epilogue::Gate(activation(gate)?),
     };
-    let dtypes = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
-    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
+    let dtypes: Vec<DType> = node.inputs[2..].iter().map(|weight| weight.dtype).collect();
+    let (variant, pool) = (variant(cpu, &dtypes, &node.settings), Arc::clone(&cpu.pool));
     let exact = node.settings.exact_activations;
     Some(Arc::new(ExpertKernel { op, epilogue, dtypes, exact, variant, pool }))
 }

@@ -6,7 +6,10 @@ use tensor::DType;
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use super::bf16::{self, PairDots};
 use super::epilogue::{self, Finish, PanelProducts};
+use super::matrix;
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Mixed, Neon, Signed, Widening};
 use super::panel::{Layout, ROWS, with_layout};
@@ -30,11 +33,26 @@ pub static VARIANTS: &[Variant<Functions>] = &[
     Variant { name: "portable", available: Portable::available, run: Functions::of::<Portable>() },
 ];
 
+/// Variants that round inputs of bf16 weights to bf16, for instructions that multiply such pairs. Results are those of the
+/// machine: instructions round the sums in ways of their own.
+pub static ROUNDING_VARIANTS: &[Variant<Functions>] = &[
+    #[cfg(target_arch = "x86_64")]
+    Variant { name: "avx512+bf16", available: Avx512::has_pair_dots, run: Functions::rounding::<Avx512>() },
+    #[cfg(target_arch = "aarch64")]
+    Variant {
+        name: "i8mm+bf16",
+        available: Neon::<Mixed>::has_pair_dots,
+        run: Functions::rounding::<Neon<Mixed>>(),
+    },
+];
+
 /// The functions of an instruction set.
 pub struct Functions {
     pub(super) available: fn() -> bool,
     tile: usize,
     float_tile: usize,
+    /// What bf16 weights want of the input.
+    of_bf16: Form,
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
@@ -61,6 +79,7 @@ impl Functions {
             available: I::available,
             tile: I::TILE,
             float_tile: I::FLOAT_TILE,
+            of_bf16: Form::F32,
             prepare: I::prepare,
             multiply: multiply::<I>,
             widen: widen::<I>,
@@ -68,11 +87,49 @@ impl Functions {
         }
     }
 
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    const fn rounding<I: PairDots + Compiled>() -> Functions {
+        let (available, multiply) = (I::has_pair_dots, multiply_rounded::<I>);
+        Functions { available, of_bf16: Form::Bf16, multiply, ..Functions::of::<I>() }
+    }
+
+    /// What weights of a dtype want of the input.
+    pub(super) fn form(&self, dtype: DType, exact: bool) -> Form {
+        if dtype == DType::BF16 { self.of_bf16 } else { matrix::form(dtype, exact) }
+    }
+
     /// The largest number of tokens that panels are multiplied with at once, if they want these forms of the input.
     pub(super) fn tile(&self, forms: &[(Form, *mut u8)]) -> usize {
-        let is_float = |(form, _): &(Form, *mut u8)| *form == Form::F32;
+        let is_float = |(form, _): &(Form, *mut u8)| !matches!(form, Form::Int8 { .. });
         if forms.iter().any(is_float) { self.float_tile } else { self.tile }
     }
+}
+
+/// Calls `$body` with the constant `$T` as the number of tokens of a tile.
+macro_rules! with_tokens {
+    ($tokens:expr, $T:ident => $body:expr) => {{
+        macro_rules! with {
+            ($count:literal) => {{
+                const $T: usize = $count;
+                $body
+            }};
+        }
+        match $tokens {
+            1 => with!(1),
+            2 => with!(2),
+            3 => with!(3),
+            4 => with!(4),
+            5 => with!(5),
+            6 => with!(6),
+            7 => with!(7),
+            8 => with!(8),
+            9 => with!(9),
+            10 => with!(10),
+            11 => with!(11),
+            12 => with!(12),
+            _ => unreachable!("tiles are smaller"),
+        }
+    }};
 }
 
 /// Chooses the entry point for a dtype and a number of tokens.
@@ -86,6 +143,17 @@ unsafe fn multiply<I: Compiled>(product: &Product) {
     unsafe { entry(product) }
 }
 
+/// As [`multiply`], with instructions for pairs of bf16.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+unsafe fn multiply_rounded<I: PairDots + Compiled>(product: &Product) {
+    let entry = match product.dtype {
+        DType::BF16 => with_tokens!(product.tokens, T => bf16::entry::<I, T>()),
+        _ => multiply::<I>,
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { entry(product) }
+}
+
 /// Writes the weights of a panel as f32.
 unsafe fn widen<I: Compiled>(dtype: DType, panel: *const u8, columns: usize, out: *mut u8) {
     type Widen = unsafe fn(*const u8, usize, *mut u8);
@@ -94,7 +162,7 @@ unsafe fn widen<I: Compiled>(dtype: DType, panel: *const u8, columns: usize, out
     unsafe { widen(panel, columns, out) }
 }
 
-type Entry = unsafe fn(&Product);
+pub(super) type Entry = unsafe fn(&Product);
 
 fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
     /// The largest tile that has an entry of its own.
@@ -102,7 +170,7 @@ fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
         match L::FORM {
             Form::Int8 { .. } if I::CODES_STAY => L::FEW,
             Form::Int8 { .. } => I::TILE,
-            Form::F32 => I::FLOAT_TILE,
+            Form::F32 | Form::Bf16 => I::FLOAT_TILE,
         }
     }
     /// The entry for `T` tokens, or for any number of them.
@@ -115,21 +183,7 @@ fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
             unreachable!("tiles are smaller")
         }
     }
-    match tokens {
-        1 => of::<I, L, 1>(),
-        2 => of::<I, L, 2>(),
-        3 => of::<I, L, 3>(),
-        4 => of::<I, L, 4>(),
-        5 => of::<I, L, 5>(),
-        6 => of::<I, L, 6>(),
-        7 => of::<I, L, 7>(),
-        8 => of::<I, L, 8>(),
-        9 => of::<I, L, 9>(),
-        10 => of::<I, L, 10>(),
-        11 => of::<I, L, 11>(),
-        12 => of::<I, L, 12>(),
-        _ => unreachable!("tiles are smaller"),
-    }
+    with_tokens!(tokens, T => of::<I, L, T>())
 }
 
 /// The kernels, compiled for an instruction set with all that is inlined into them.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall, NodeTypes, Operand};
+use engine::{DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, Reproducible};
 use graph::ops::{self, Unary};
 use tensor::{DType, Shape};
 
@@ -11,7 +11,8 @@ use super::matrix::form;
 use super::prepare::Form;
 use super::weights::{layout, packed, packed_as};
 use super::{
-    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, VARIANTS, linear_with, scratch_bytes_for,
+    Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, ROUNDING_VARIANTS, VARIANTS, linear_with,
+    scratch_bytes_for,
 };
 use crate::kernels::operands::{elements, elements_mut};
 use crate::kernels::variant::Variant;
@@ -24,8 +25,8 @@ pub(crate) fn kernel_for(cpu: &Cpu, op: &ops::Linear, node: &NodeTypes<'_>) -> O
         (None, Some(function)) => Epilogue::Activate(activation(function)?),
         (Some(gate), _) => Epilogue::Gate(activation(gate)?),
     };
-    let dtypes = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
-    let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
+    let dtypes: Vec<DType> = op.operands(node.inputs).weights.iter().map(|weight| weight.dtype).collect();
+    let (variant, pool) = (variant(cpu, &dtypes, &node.settings), Arc::clone(&cpu.pool));
     let exact = node.settings.exact_activations;
     Some(Arc::new(LinearKernel { op: *op, epilogue, dtypes, exact, variant, pool }))
 }
@@ -35,6 +36,14 @@ pub(crate) fn qmatmul(cpu: &Cpu, encoding: DType, exact: bool) -> Option<Arc<dyn
     let (op, epilogue, dtypes) = (ops::Linear::default(), Epilogue::Plain, vec![encoding]);
     let (variant, pool) = (cpu.pick(VARIANTS), Arc::clone(&cpu.pool));
     Some(Arc::new(LinearKernel { op, epilogue, dtypes, exact, variant, pool }))
+}
+
+/// The fastest variant for weights of these dtypes that the settings allow.
+pub(super) fn variant(cpu: &Cpu, dtypes: &[DType], settings: &DeviceSettings) -> &'static Variant<Functions> {
+    let is_bf16 = dtypes.iter().any(|&dtype| packed_as(dtype) == DType::BF16);
+    let may_round = settings.reproducible == Reproducible::Machine && !settings.exact_activations;
+    let rounding = if is_bf16 && may_round { cpu.find(ROUNDING_VARIANTS) } else { None };
+    rounding.unwrap_or_else(|| cpu.pick(VARIANTS))
 }
 
 /// The layout of a weight of a linear layer.

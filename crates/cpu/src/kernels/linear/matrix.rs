@@ -194,14 +194,9 @@ impl PackedMatrix {
         &self.bytes[first * self.panel_bytes..][..panels.len() * self.panel_bytes]
     }
 
-    /// What the kernels for this matrix want of the input.
-    pub(super) fn form(&self, exact: bool) -> Form {
-        form(self.dtype, exact)
-    }
-
     /// Whether codes are widened to f32 before they are multiplied, because inputs have to stay exact.
     pub(super) fn is_widened(&self, exact: bool) -> bool {
-        exact && self.form(false) != Form::F32
+        exact && form(self.dtype, false) != Form::F32
     }
 }
 
@@ -212,7 +207,7 @@ impl fmt::Debug for PackedMatrix {
     }
 }
 
-/// What the kernels for weights of a dtype, which can be packed, want of the input.
+/// What the kernels for weights of a dtype, which can be packed, want of the input, unless they round to bf16.
 pub(super) fn form(dtype: DType, exact: bool) -> Form {
     match exact {
         true => Form::F32,

@@ -16,6 +16,8 @@ mod activation;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod bf16;
 mod epilogue;
 mod experts;
 mod functions;
@@ -36,7 +38,7 @@ use std::ops::Range;
 use tensor::DType;
 
 use self::prepare::{Form, Rows};
-use self::products::{Job, multiply_panels, panel_time, prepare_all};
+use self::products::{Job, multiply_panels, prepare_all};
 use crate::Pool;
 use crate::kernels::variant::fastest;
 use crate::threads::SendPointer;
@@ -45,7 +47,7 @@ pub use self::activation::Activation;
 pub use self::epilogue::Epilogue;
 pub use self::experts::{ExpertLinear, expert_linear_with, expert_scratch_bytes_for};
 pub(crate) use self::experts::{expert_kernel, expert_packing};
-pub use self::functions::{Functions, VARIANTS};
+pub use self::functions::{Functions, ROUNDING_VARIANTS, VARIANTS};
 pub(crate) use self::kernel::{kernel_for, packing, qmatmul};
 pub use self::matrix::{PackError, PackedMatrix};
 pub(crate) use self::weights::{
@@ -99,13 +101,18 @@ pub fn scratch_bytes_for(
     exact: bool,
 ) -> usize {
     let mut forms: Vec<Form> = Vec::new();
-    for form in dtypes.map(|dtype| matrix::form(dtype, exact)) {
+    for dtype in dtypes {
+        // bf16 weights want f32 on most machines, which is larger, but may want a place of their own.
+        let form = if dtype == DType::BF16 { Form::Bf16 } else { matrix::form(dtype, exact) };
         if !forms.contains(&form) {
             forms.push(form);
         }
     }
-    let sizes = forms.iter().map(|form| (tokens * form.token_bytes(columns)).next_multiple_of(64));
-    sizes.sum::<usize>() + 64
+    let size = |form: &Form| match form {
+        Form::Bf16 => Form::F32.token_bytes(columns),
+        form => form.token_bytes(columns),
+    };
+    forms.iter().map(|form| (tokens * size(form)).next_multiple_of(64)).sum::<usize>() + 64
 }
 
 /// Computes a linear layer with the fastest variant for this machine.
@@ -124,7 +131,7 @@ pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
     assert!((functions.available)(), "linear: this machine cannot run the variant");
     check(&call);
     let columns = call.weights[0].columns();
-    let forms = place(&forms(call.weights, call.exact), call.tokens, columns, call.scratch);
+    let forms = place(&forms(functions, call.weights, call.exact), call.tokens, columns, call.scratch);
     let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(functions.tile(&forms)) };
     let norm = call.norm.map(|norm| (norm.weight, norm.eps));
     let rows = Rows { input: call.input, columns, sources: None, norm, forms: &forms };
@@ -140,7 +147,7 @@ pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
         exact: call.exact,
         tile: &tile,
         order: None,
-        inputs: call.weights.iter().map(|matrix| input_of(matrix, call.exact, &forms)).collect(),
+        inputs: call.weights.iter().map(|matrix| input_of(functions, matrix, call.exact, &forms)).collect(),
         outputs: &outputs,
     };
     multiply_all(pool, &job, tiles);
@@ -215,9 +222,9 @@ fn check(call: &Linear) {
 }
 
 /// The distinct forms that weights want.
-fn forms(weights: &[&PackedMatrix], exact: bool) -> Vec<Form> {
+fn forms(functions: &Functions, weights: &[&PackedMatrix], exact: bool) -> Vec<Form> {
     let mut forms = Vec::with_capacity(weights.len());
-    for form in weights.iter().map(|matrix| matrix.form(exact)) {
+    for form in weights.iter().map(|matrix| functions.form(matrix.dtype(), exact)) {
         if !forms.contains(&form) {
             forms.push(form);
         }
@@ -237,8 +244,13 @@ fn place(forms: &[Form], tokens: usize, columns: usize, scratch: &mut [u8]) -> V
     places
 }
 
-fn input_of(matrix: &PackedMatrix, exact: bool, forms: &[(Form, *mut u8)]) -> (SendPointer<u8>, usize) {
-    let form = matrix.form(exact);
+fn input_of(
+    functions: &Functions,
+    matrix: &PackedMatrix,
+    exact: bool,
+    forms: &[(Form, *mut u8)],
+) -> (SendPointer<u8>, usize) {
+    let form = functions.form(matrix.dtype(), exact);
     let (_, start) = forms.iter().find(|(other, _)| *other == form).expect("all forms have a place");
     (SendPointer(*start), form.token_bytes(matrix.columns()))
 }
@@ -267,7 +279,7 @@ fn multiply_all(pool: &Pool, job: &Job, tiles: Tiles) {
     let tile_bytes = job.inputs[0].1 * tiles.tokens.div_ceil(tiles.count);
     let token_blocks = (tiles.count * tile_bytes).div_ceil(INPUT_BLOCK).clamp(1, tiles.count);
     let time: usize =
-        matrices.iter().map(|matrix| matrix.panels() * panel_time(matrix, job.exact, tiles.tokens)).sum();
+        matrices.iter().map(|matrix| matrix.panels() * job.panel_time(matrix, tiles.tokens)).sum();
     let at_a_time = (panels * CHUNK_TIME / time.max(1)).min(panels / (4 * pool.threads())).max(1);
     let groups = panels.div_ceil(at_a_time);
     pool.run(groups * token_blocks, &|chunk| {

@@ -6,11 +6,14 @@
 //! |---|---|---|
 //! | int8 | 32 columns: codes `[8, T, 4]`, f32 scales `[T]`, corrections `[groups, T]` | 36 + 4 · groups |
 //! | f32 | column: `[T]` | 4 |
+//! | bf16 | two columns: pairs `[T]`, the last with zero if there is no other column | 4, half as many |
 //!
 //! The corrections of int8 say what a group's codes sum to: as `−zero_point · Σ codes` (i32) for weights with a zero
 //! point, which starts the integer sum, or as `scale · Σ codes` (f32) for weights with minimums.
 
 use std::ops::Range;
+
+use half::bf16;
 
 use super::simd::{Floats, Isa};
 use crate::vec::Simd;
@@ -22,6 +25,8 @@ pub(super) enum Form {
     Int8 { groups: usize, zero_point: Option<i32> },
     /// As it is.
     F32,
+    /// Rounded to bf16.
+    Bf16,
 }
 
 impl Form {
@@ -30,6 +35,7 @@ impl Form {
         match self {
             Form::Int8 { groups, .. } => columns / 32 * (36 + 4 * groups),
             Form::F32 => 4 * columns,
+            Form::Bf16 => 4 * columns.div_ceil(2),
         }
     }
 }
@@ -80,6 +86,11 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
                     let values = [s.to_array(low), s.to_array(high)];
                     let start = start.add(4 * 32 * block * width + 4 * lane);
                     put_floats(&values.as_flattened()[..count], start, width);
+                }),
+                Form::Bf16 => each_block(s, rows, tile, |lane, block, low, high, count| {
+                    let values = [s.to_array(low), s.to_array(high)];
+                    let start = start.add(4 * 16 * block * width + 4 * lane);
+                    put_pairs(&values.as_flattened()[..count.next_multiple_of(2)], start, width);
                 }),
             }
         }
@@ -187,5 +198,13 @@ unsafe fn put_floats(values: &[f32], to: *mut u8, width: usize) {
     for (index, &value) in values.iter().enumerate() {
         // SAFETY: the tile has room for `width` tokens in each column.
         unsafe { to.add(4 * index * width).cast::<f32>().write_unaligned(value) };
+    }
+}
+
+#[inline(always)]
+unsafe fn put_pairs(values: &[f32], to: *mut u8, width: usize) {
+    for (index, &pair) in values.as_chunks::<2>().0.iter().enumerate() {
+        // SAFETY: the tile has room for `width` tokens in each pair of columns.
+        unsafe { to.add(4 * index * width).cast::<[bf16; 2]>().write_unaligned(pair.map(bf16::from_f32)) };
     }
 }

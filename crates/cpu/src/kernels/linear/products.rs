@@ -60,14 +60,17 @@ pub(super) struct Job<'a> {
     pub(super) outputs: &'a [SendPointer<f32>],
 }
 
-/// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
-pub(super) fn panel_time(matrix: &PackedMatrix, exact: bool, tokens: usize) -> usize {
-    let products = ROWS * matrix.columns() * tokens;
-    let products_per_ns = match matrix.form(exact) {
-        Form::Int8 { .. } => 170,
-        Form::F32 => 50,
-    };
-    1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
+impl Job<'_> {
+    /// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
+    pub(super) fn panel_time(&self, matrix: &PackedMatrix, tokens: usize) -> usize {
+        let products = ROWS * matrix.columns() * tokens;
+        let products_per_ns = match self.functions.form(matrix.dtype(), self.exact) {
+            Form::Int8 { .. } => 170,
+            Form::F32 => 50,
+            Form::Bf16 => 100,
+        };
+        1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
+    }
 }
 
 /// Multiplies panels of an expert's matrix (and, with a gate, of its sibling) with some tiles.
