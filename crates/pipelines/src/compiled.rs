@@ -3,7 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use engine::{CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, WeightsRegistry};
+use engine::{
+    CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
+    WeightsRegistry,
+};
 use models::{Checkpoint, Network};
 use tensor::{DType, Shape, Tensor};
 use text::Tokenizer;
@@ -32,6 +35,13 @@ pub(crate) struct Loaded {
 }
 
 impl Plan {
+    /// Where results have the same bits: as a saved model was compiled, as the configuration says, or as the session does.
+    pub fn reproducible(&self, session: &InferenceSession) -> Reproducible {
+        let saved = self.saved().map(|saved| saved.reproducible());
+        let own = saved.or(self.config().reproducible);
+        own.unwrap_or_else(|| session.kernel_settings().reproducible)
+    }
+
     /// Compiles the model to classify if it has a head that scores texts; if not, to write if it is a decoder, and to embed
     /// if it is an encoder. Or reads it from the file of `serialized_model_path`.
     ///
@@ -59,6 +69,8 @@ impl CompiledPlan {
             Task::Classify => checkpoint.classifier_graph(config.kv_cache_page_size, dtype)?,
         };
         let identity = || Identity::new(config, &checkpoint).with_graph(task, &graph);
+        let reproducible = plan.reproducible(session);
+        let options = CompileOptions { reproducible: Some(reproducible), ..CompileOptions::default() };
         let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {
             (Some(path), _) => {
                 let refusal =
@@ -69,8 +81,10 @@ impl CompiledPlan {
                 }
                 (session.compile(path.as_path())?, None)
             }
-            (None, Some(_)) => (session.compile(&graph)?, Some(identity())),
-            (None, None) => (session.compile(&graph)?, None),
+            (None, save) => {
+                let identity = save.is_some().then(|| identity().with_reproducible(reproducible));
+                (session.compile_with(&graph, &options)?, identity)
+            }
         };
         Ok(CompiledPlan { plan, checkpoint, task, model, identity })
     }

@@ -212,8 +212,8 @@ impl Shared {
         let _ = tokio::time::timeout(CANCEL, work.wait_for(|open| *open == 0)).await;
     }
 
-    /// Identifies the build, the files and settings of a model, and the system with its architecture, not the instruction
-    /// set, which changes no answer. Equal requests to servers with equal fingerprints get equal answers.
+    /// Identifies the build, the files and settings of a model, and the system with its architecture; the instruction set
+    /// only if it changes answers. Equal requests to servers with equal fingerprints get equal answers.
     pub(crate) fn fingerprint(&self, model: &ActiveModel) -> String {
         let (system, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
         format!("peri-{}-{}-{architecture}-{system}", self.config.build, model.fingerprint())

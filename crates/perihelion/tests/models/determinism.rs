@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perihelion::driver::DType;
+use perihelion::pipelines::config::{PipelineConfig, Reproducible, machine};
 use perihelion::pipelines::{Batch, Page, Runner, SequenceId, Slice, TextModel};
+
+use crate::support::{load_as, session};
 
 /// The tokens whose logits are compared, and where they are cut when run in chunks.
 const LENGTH: usize = 45;
@@ -62,9 +65,8 @@ fn run(
     bits
 }
 
-fn load(path: &Path, threads: usize, page_size: usize, cache_dtype: DType) -> Arc<TextModel> {
-    Arc::new(crate::support::load_as(path, None, threads, page_size, cache_dtype).unwrap())
-}
+/// Loads a model for a number of threads, with pages of a size.
+type Load<'a> = &'a dyn Fn(usize, usize) -> TextModel;
 
 /// Pages and slots for one long sequence and 63 short ones.
 fn runner(model: &TextModel) -> Runner {
@@ -76,15 +78,21 @@ fn check(path: &Path) {
 }
 
 fn check_with(path: &Path, cache_dtype: DType) {
-    let reference_model = load(path, 1, 64, cache_dtype);
+    let name = path.file_name().unwrap().to_string_lossy();
+    let load = |threads, page_size| load_as(path, None, threads, page_size, cache_dtype).unwrap();
+    check_loaded(&name, &load);
+}
+
+fn check_loaded(name: &str, load: Load) {
+    let load = |threads, page_size| Arc::new(load(threads, page_size));
+    let reference_model = load(1, 64);
     let vocab = reference_model.decoder().vocab;
     let sequence = tokens(1, LENGTH, vocab);
     let expected = run(&mut runner(&reference_model), vocab, &sequence, &[0], &[LENGTH], &[]);
-    let name = path.file_name().unwrap().to_string_lossy().into_owned();
     for threads in 1..=4 {
         // Three pages of 16, out of order, or one of 64 that is not the first.
         for (page_size, pages) in [(16, &[7, 2, 5][..]), (64, &[3][..])] {
-            let model = load(path, threads, page_size, cache_dtype);
+            let model = load(threads, page_size);
             let mut runner = runner(&model);
             for chunks in CHUNKS {
                 let bits = run(&mut runner, vocab, &sequence, pages, chunks, &[]);
@@ -116,6 +124,19 @@ fn half_precision_caches_are_deterministic() {
     let Some(folder) = testdata::shared("stories260k") else { return };
     check_with(&folder.join("gguf/stories260K-BF16.gguf"), DType::BF16);
     check_with(&folder.join("gguf/stories260K-F16.gguf"), DType::F16);
+}
+
+#[test]
+fn bf16_products_of_the_machine_are_deterministic() {
+    let Some(path) = testdata::shared("stories260k/gguf/stories260K-BF16.gguf") else { return };
+    check_loaded("with bf16 products", &|threads, page_size| {
+        let config = PipelineConfig {
+            kv_cache_page_size: page_size,
+            reproducible: Some(Reproducible::Machine),
+            ..PipelineConfig::new(path.display().to_string())
+        };
+        TextModel::from_plan(&session(threads), config.plan(machine()).unwrap()).unwrap()
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::Reproducible;
 use models::{MIXES, Mix};
 use serde_json::Value;
 use sources::nearest;
@@ -300,6 +301,19 @@ impl Setting for &'static Mix {
 
     fn read(value: &Value) -> Result<&'static Mix, String> {
         named(value, Self::KIND.item, Mix::find)
+    }
+}
+
+impl Setting for Reproducible {
+    const KIND: Kind =
+        Kind::one(Item::Choice(|| Reproducible::MEMBERS.iter().map(|value| value.name()).collect()));
+
+    fn value(&self) -> Value {
+        Value::from(self.name())
+    }
+
+    fn read(value: &Value) -> Result<Reproducible, String> {
+        named(value, Self::KIND.item, |text| text.parse().ok())
     }
 }
 

@@ -69,7 +69,7 @@ fn add_files_beside(hasher: &mut Hasher, folder: &Path, counts: fn(&str) -> bool
 mod tests {
     use std::fs;
 
-    use crate::config::PipelineConfig;
+    use crate::config::{PipelineConfig, Reproducible};
     use crate::testing::try_plan;
 
     #[test]
@@ -83,6 +83,7 @@ mod tests {
         assert_eq!(whole.len(), 64);
         assert_eq!(digest(config().max_length(100).max_cache_batch_size(3)), whole);
         assert_ne!(digest(config().kv_cache_page_size(64_usize)), whole);
+        assert_ne!(digest(config().reproducible(Reproducible::Machine)), whole);
         fs::write(folder.path().join("generation_config.json"), "{}").unwrap();
         assert_ne!(digest(config()), whole);
         fs::remove_file(folder.path().join("generation_config.json")).unwrap();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use engine::{Artifact, CompiledModel, ExportOptions, WeightsRegistry};
+use engine::{Artifact, CompiledModel, ExportOptions, Reproducible, WeightsRegistry};
 use graph::Graph;
 use models::{Checkpoint, Network};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ pub(crate) struct Identity {
     encoding: String,
     /// Tokens in a page of the cache, and its dtype; `None` of encoders, which have no cache.
     cache: Option<(usize, String)>,
+    /// Where results have the same bits, if that was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reproducible: Option<Reproducible>,
     /// A digest of the names, types and shapes of all tensors.
     tensors: String,
     /// The task and a digest of the graph's text, which are known when the model is compiled.
@@ -85,6 +88,7 @@ impl Identity {
                 Some(dtype) => format!("{encoding} as {dtype}"),
             },
             cache: has_cache.then(|| (config.kv_cache_page_size, config.kept_dtype().to_string())),
+            reproducible: config.reproducible,
             tensors: tensors(weights),
             graph: None,
             files: Vec::new(),
@@ -95,6 +99,16 @@ impl Identity {
     pub(crate) fn with_graph(self, task: Task, graph: &Graph) -> Identity {
         let digest = blake3::hash(graph.to_string().as_bytes()).to_hex().to_string();
         Identity { graph: Some((task, digest)), ..self }
+    }
+
+    /// The same for a model that was compiled so.
+    pub(crate) fn with_reproducible(self, reproducible: Reproducible) -> Identity {
+        Identity { reproducible: Some(reproducible), ..self }
+    }
+
+    /// Where results have the same bits.
+    pub(crate) fn reproducible(&self) -> Reproducible {
+        self.reproducible.unwrap_or_default()
     }
 
     /// Writes a compiled model and its packed weights, those of the registry. The files of weights are read whole, to know
@@ -163,6 +177,9 @@ impl Identity {
         if let (Some((page_size, dtype)), Some((needed_size, needed_dtype))) = (&self.cache, &needed.cache) {
             compare("kv_cache_page_size", page_size, needed_size);
             compare("a cache of", dtype, needed_dtype);
+        }
+        if let Some(needed) = needed.reproducible {
+            compare("reproducible", &self.reproducible(), &needed);
         }
         if differences.is_empty() && self.tensors != needed.tensors {
             differences.push("weights with other tensors".to_string());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::InferenceSession;
+use engine::{InferenceSession, Reproducible};
 use pipelines::{
     ClassificationModel, ClassificationParameters, Classifier, Embedder, EmbeddingModel, EmbeddingParameters,
     Plan, TextGenerator, TextGeneratorOptions, Tokenizer,
@@ -19,6 +19,8 @@ pub(crate) struct LoadedModel {
     worker: ModelWorker,
     /// Of its files and settings, as [`Plan::digest`] has it.
     digest: String,
+    /// The products by which its results differ from those of other machines, if they do.
+    own_products: Option<&'static str>,
     /// When its files were last seen to be unchanged.
     pub(super) files_checked: Mutex<Option<Instant>>,
 }
@@ -50,8 +52,10 @@ impl LoadedModel {
         plan.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         progress.begin("compiling");
         let digest = plan.digest().unwrap_or_default();
+        let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
+        let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
         let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
-        Ok(LoadedModel { worker, digest, files_checked: Mutex::new(None) })
+        Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })
     }
 
     /// Ends its thread and frees its memory. Blocks until that is done.
@@ -79,6 +83,11 @@ impl LoadedModel {
     /// The digest of its files and settings.
     pub(crate) fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// The products by which its results differ from those of other machines, if they do.
+    pub(crate) fn own_products(&self) -> Option<&'static str> {
+        self.own_products
     }
 
     /// The plan that it was loaded from.

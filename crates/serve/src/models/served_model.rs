@@ -118,13 +118,11 @@ impl ActiveModel {
         ActiveModel { id: preset.name().to_string(), preset: Some(preset), ..self }
     }
 
-    /// Identifies its files, its settings, and those of the preset.
+    /// Identifies its files, its settings, those of the preset, and what its results depend on besides.
     pub(crate) fn fingerprint(&self) -> String {
         let digest = &self.loaded.digest()[..FINGERPRINT_DIGITS.min(self.loaded.digest().len())];
-        match &self.preset {
-            Some(preset) => format!("{digest}.{}", &preset.digest()[..FINGERPRINT_DIGITS]),
-            None => digest.to_string(),
-        }
+        let preset = self.preset.as_ref().map(|preset| &preset.digest()[..FINGERPRINT_DIGITS]);
+        [Some(digest), preset, self.loaded.own_products()].into_iter().flatten().collect::<Vec<_>>().join(".")
     }
 
     /// The preset that the request named.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use pipelines::config::PipelineConfig;
+use pipelines::config::{PipelineConfig, Reproducible};
 use serde_json::{Value, json};
 use serve::{ModelSettings, ServerConfig};
 
-use crate::server::{Reply, TestServer, model, storyteller};
+use crate::server::{Reply, TestServer, model, session, storyteller};
 
 const CREATE: &str = "/api/create";
 const CHAT: &str = "/api/chat";
@@ -196,6 +196,19 @@ fn fingerprints_are_those_of_the_model_and_the_settings() {
     assert!(fingerprint("a") != own && create("a", "B") != fingerprint("b"));
     let digest = server.get("/api/tags").ok()["models"][0]["digest"].as_str().unwrap().to_string();
     assert!(digest.len() == 64 && digest.starts_with(parts[2]), "{digest}");
+}
+
+#[test]
+fn fingerprints_name_the_products_of_the_machine_if_results_depend_on_them() {
+    let model = model("storyteller", PipelineConfig::default().reproducible(Reproducible::Machine));
+    let server = TestServer::new(ServerConfig::default(), vec![model]);
+    let body = json!({"model": "storyteller", "prompt": "Once", "max_tokens": 1});
+    let reply = server.post("/v1/completions", &body).ok();
+    let fingerprint = reply["system_fingerprint"].as_str().unwrap();
+    let products =
+        session().devices()[0].own_products().map_or(String::new(), |products| format!(".{products}"));
+    let model = fingerprint.splitn(4, '-').nth(2).unwrap();
+    assert_eq!(&model[12..], products, "{fingerprint}");
 }
 
 #[test]

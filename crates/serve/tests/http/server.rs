@@ -59,7 +59,7 @@ pub(crate) fn listen(config: ServerConfig, models: Vec<ModelConfig>) -> Result<S
     Server::listen(ServerConfig { addresses, ..config }, models, session(), &PLATFORM)
 }
 
-fn session() -> Arc<InferenceSession> {
+pub(crate) fn session() -> Arc<InferenceSession> {
     Arc::new(InferenceSession::builder().device(Arc::new(Cpu::new(2))).build().unwrap())
 }
 

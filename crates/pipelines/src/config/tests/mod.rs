@@ -58,6 +58,7 @@ fn everything() -> serde_json::Value {
         "weights_dtype": "bf16",
         "cache_dtype": "f16",
         "quantize": "q4_k_m",
+        "reproducible": "machine",
     })
 }
 
@@ -68,7 +69,15 @@ fn the_table_is_that_of_the_page() {
     assert_eq!(names[..page.len()], page);
     assert_eq!(
         names[page.len()..],
-        ["revision", "max_batch_tokens", "max_step_ms", "weights_dtype", "cache_dtype", "quantize"],
+        [
+            "revision",
+            "max_batch_tokens",
+            "max_step_ms",
+            "weights_dtype",
+            "cache_dtype",
+            "quantize",
+            "reproducible"
+        ],
         "our own"
     );
     assert_eq!(PipelineConfig::help().len(), FIELDS.len());
