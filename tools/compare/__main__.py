@@ -1,6 +1,6 @@
 """Times Perihelion and other engines in alternation, and writes the tables of docs/performance.md.
 
-  python tools/compare models MODEL.gguf... [--prompt 64,512] [--tokens 64] [--batch 8,16]
+  python tools/compare models MODEL.gguf... [--prompt 64,512] [--tokens 64] [--batch 8,16] [--reproducible machine]
   python tools/compare graphs [--only TEXT]
   python tools/compare table
 
@@ -46,6 +46,7 @@ def parse():
     command.add_argument("--prompt", type=numbers, default=[64, 512])
     command.add_argument("--tokens", type=int, default=64)
     command.add_argument("--batch", type=numbers, default=[8, 16])
+    command.add_argument("--reproducible", choices=["any", "machine"], default="any", help="as in peri bench")
     command = commands.add_parser("graphs", parents=[common, measuring])
     command.add_argument("--only", default="", help="part of the names of the rows")
     commands.add_parser("table", parents=[common])

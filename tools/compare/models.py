@@ -18,19 +18,20 @@ def groups(options):
 
 def measure(model, options):
     """One round of a model."""
-    settings = {"threads": options.threads, "prompts": options.prompt, "tokens": options.tokens, "text": TEXT}
-    settings["batches"] = options.batch
+    task = {"threads": options.threads, "prompts": options.prompt, "tokens": options.tokens, "text": TEXT}
+    task["batches"] = options.batch
     figures = {f"Perihelion {name}": perihelion(model, options, name) for name in options.sets}
     versions = {}
-    for name, answer in machine.peers("model_peers.py", PEERS, options.python, model, json.dumps(settings)):
+    for name, answer in machine.peers("model_peers.py", PEERS, options.python, model, json.dumps(task)):
         figures[name], versions[name] = answer["figures"], answer["version"]
     rows = work(json.loads(machine.output([options.peri, "inspect", model, "--json"])), options)
-    return {"group": Path(model).stem, "versions": versions, "rows": rows, "figures": figures}
+    group = Path(model).stem if options.reproducible == "any" else f"{Path(model).stem}, {options.reproducible}"
+    return {"group": group, "versions": versions, "rows": rows, "figures": figures}
 
 
 def perihelion(model, options, instruction_set):
     """Tokens a second, and seconds to the first token."""
-    command = [options.peri, "bench", model, "--json", "-r", "1", "-t", str(options.threads), "-n", str(options.tokens)]
+    command = [options.peri, "bench", model, "--json", "-r", "1", "-n", str(options.tokens), *settings(options)]
     command += ["-p", ",".join(map(str, options.prompt)), "--batch", ",".join(map(str, options.batch))]
     lines = machine.output(command, instruction_set).splitlines()
     figures = {figure["metric"]: figure["median"] for figure in map(json.loads, lines) if figure["unit"] == "tok/s"}
@@ -39,16 +40,21 @@ def perihelion(model, options, instruction_set):
 
 def first_token(model, options, instruction_set):
     """Seconds from the start of `peri generate` to its end after one token."""
-    command = [options.peri, "generate", "-m", model, "-p", TEXT, "-n", "1", "-t", str(options.threads)]
+    command = [options.peri, "generate", "-m", model, "-p", TEXT, "-n", "1", *settings(options)]
     start = time.perf_counter()
     machine.output(command, instruction_set)
     return time.perf_counter() - start
 
 
+def settings(options):
+    """Arguments of every command of ours."""
+    return ["-t", str(options.threads), "--reproducible", options.reproducible]
+
+
 def work(model, options):
     """For each row its unit and, if all weights are matrices or vectors, the least that linear layers read and compute.
 
-    >>> class Options: prompt, tokens, batch = [2], 4, [8]
+    >>> class Options: prompt, tokens, batch, reproducible = [2], 4, [8], "any"
     >>> tensors = [{"name": "token_embd.weight", "type": "q8_0", "shape": [10, 4], "bytes": 50}]
     >>> tensors += [{"name": "up.weight", "type": "q8_0", "shape": [8, 4], "bytes": 40}]
     >>> rows = work({"tensors": tensors}, Options)
@@ -71,7 +77,7 @@ def work(model, options):
         if any(len(tensor["shape"]) > 2 for tensor in tensors):
             return {"unit": "tok/s"}
         operations = tokens * products(layers) + logits * products(head)
-        arithmetic = "int8" if quantized else "f32"
+        arithmetic = "int8" if quantized else "bf16" if options.reproducible == "machine" else "f32"
         return {"unit": "tok/s", "tokens": tokens, "bytes": read, "operations": operations, "arithmetic": arithmetic}
 
     rows = {f"pp{count}": row(count, 1) for count in options.prompt}

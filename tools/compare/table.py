@@ -103,7 +103,7 @@ def limits_of(results, instruction_set):
     """Bytes or operations a second of each kind with the instruction set, the median of the rounds."""
     every = [result["limits"] for result in results]
     speed = lambda limits, kind: limits.get(f"{kind} {instruction_set}", limits.get(kind, 0))
-    speeds = {kind: median(speed(limits, kind) for limits in every) for kind in ("read", "f32", "int8")}
+    speeds = {kind: median(speed(limits, kind) for limits in every) for kind in ("read", "f32", "int8", "bf16")}
     return {kind: speed for kind, speed in speeds.items() if speed}
 
 
