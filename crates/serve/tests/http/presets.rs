@@ -207,7 +207,7 @@ fn fingerprints_name_the_products_of_the_machine_if_results_depend_on_them() {
     let fingerprint = reply["system_fingerprint"].as_str().unwrap();
     let products =
         session().devices()[0].own_products().map_or(String::new(), |products| format!(".{products}"));
-    let model = fingerprint.splitn(4, '-').nth(2).unwrap();
+    let model = fingerprint.split('-').nth(2).unwrap();
     assert_eq!(&model[12..], products, "{fingerprint}");
 }
 
