@@ -14,6 +14,7 @@ use super::disjoint::Disjoint;
 use super::operands::{CHUNK, elements, elements_mut, view, with_width};
 use super::strided::Strided;
 use crate::Pool;
+use crate::vec::interleave;
 
 /// The sides of a tile: two cache lines of f32.
 const TILE: usize = 32;
@@ -21,6 +22,10 @@ const TILE: usize = 32;
 const BLOCK: usize = 8 * TILE;
 /// A row of the buffer; one more than a tile, so that its columns lie in different cache sets.
 const PITCH: usize = TILE + 1;
+/// Columns that a task joins at a time.
+const PIECE: usize = 4096;
+/// The columns from which rows are worth joining.
+const LONG: usize = 256;
 
 /// Axes in another order.
 pub(crate) struct TransposeKernel {
@@ -80,8 +85,44 @@ fn rearrange<T: Pod + Send + Sync>(pool: &Pool, source: &[T], walk: &Strided, re
     }
     match Tiles::of(walk) {
         Some(tiles) => tiles.transpose(pool, source, result),
+        None if join_rows(pool, source, walk, result) => {}
         None => pool.run_on_pieces(result, CHUNK, &|index, piece| walk.copy(source, index * CHUNK, piece)),
     }
+}
+
+/// Joins two or three long rows of elements of four bytes, of each plane: the channels of an image that move last. False if
+/// the walk is another.
+fn join_rows<T: Pod + Send + Sync>(pool: &Pool, source: &[T], walk: &Strided, result: &mut [T]) -> bool {
+    let axes: Vec<(usize, isize)> = walk.axes().collect();
+    let (planes, plane, len, rows, row) = match axes[..] {
+        [(len @ LONG.., 1), (rows @ 2..4, row @ 1..)] => (1, 0, len, rows, row as usize),
+        [(planes, plane @ 1..), (len @ LONG.., 1), (rows @ 2..4, row @ 1..)] => {
+            (planes, plane as usize, len, rows, row as usize)
+        }
+        _ => return false,
+    };
+    if size_of::<T>() != size_of::<f32>() {
+        return false;
+    }
+    let (source, result) = (bytemuck::cast_slice(source), bytemuck::cast_slice_mut(result));
+    let (pieces, result) = (len.div_ceil(PIECE), Disjoint::new(result));
+    pool.run(planes * pieces, &|task| {
+        let (index, piece) = (task / pieces, task % pieces);
+        let columns = piece * PIECE..len.min((piece + 1) * PIECE);
+        let start = walk.offset() + index * plane + columns.start;
+        let places = (index * len + columns.start) * rows..(index * len + columns.end) * rows;
+        // SAFETY: each place belongs to one column of one piece, and each piece to one task.
+        let to = unsafe { result.part(places) };
+        // A missing row is written where the next column begins, so the last column has a way of its own.
+        let row = |index: usize| &source[start + index.min(rows - 1) * row..][..columns.len()];
+        let all: [&[f32]; 4] = std::array::from_fn(row);
+        let last = columns.len() - 1;
+        interleave(all.map(|row| &row[..last]), to, rows);
+        for (to, row) in to[last * rows..].iter_mut().zip(all) {
+            *to = row[last];
+        }
+    });
+    true
 }
 
 /// A walk whose innermost axis jumps through memory, while another goes straight.

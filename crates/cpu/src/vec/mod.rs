@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod accuracy;
 mod gelu;
+mod interleave;
 mod logarithm;
 mod math;
 #[cfg(target_arch = "aarch64")]
@@ -21,6 +22,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 pub use gelu::{TAIL_SCALE, gelu, gelu_tanh, normal_tail};
+pub use interleave::interleave;
 pub use logarithm::{ln, ln_1p};
 pub use math::{exp, sigmoid, tanh};
 #[cfg(target_arch = "aarch64")]

@@ -62,7 +62,7 @@ fn reshape() {
 
 #[test]
 fn transpose() {
-    let orders: [(&[usize], &[usize]); 10] = [
+    let orders: [(&[usize], &[usize]); 14] = [
         (&[1, 0], &[1, 1]),
         (&[1, 0], &[15, 17]),
         (&[1, 0], &[33, 100]),
@@ -73,6 +73,11 @@ fn transpose() {
         (&[0, 2, 1, 3], &[2, 40, 6, 8]),
         (&[3, 0, 2, 1], &[6, 5, 4, 33]),
         (&[1, 0], &[0, 4]),
+        // Channels of images that move last.
+        (&[1, 0], &[2, 4097]),
+        (&[1, 0], &[3, 9001]),
+        (&[0, 2, 3, 1], &[2, 3, 70, 61]),
+        (&[0, 2, 1], &[5, 2, 2]),
     ];
     for dtype in WIDTHS {
         for (order, shape) in orders {

@@ -19,8 +19,8 @@ type Pair = (__m256i, __m256i);
 
 impl Isa for Avx2 {
     const TILE: usize = 12;
-    // 8 registers of sums: the latency of a multiplication times two of them in each cycle.
-    const FLOAT_TILE: usize = 4;
+    // 12 registers of sums, 2 of weights and one of a token.
+    const FLOAT_TILE: usize = 6;
     const CODES_STAY: bool = true;
     type Bytes = Pair;
     type Ints = Pair;

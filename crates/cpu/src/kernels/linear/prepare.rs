@@ -16,7 +16,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::simd::{Floats, Isa};
-use crate::vec::Simd;
+use crate::vec::{LANES, Simd, interleave};
 
 /// What a layout of weights wants of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,53 +76,65 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
         unsafe {
             let start = start.add(tile.tokens.start * form.token_bytes(columns));
             match form {
-                Form::Int8 { groups, zero_point } => {
-                    each_block(s, rows, tile, |lane, block, low, high, _| {
-                        let record = start.add(block * width * (36 + 4 * groups));
-                        put_codes::<I>(low, high, groups, zero_point, record.add(4 * lane), width);
-                    })
-                }
-                Form::F32 => each_block(s, rows, tile, |lane, block, low, high, count| {
-                    let values = [s.to_array(low), s.to_array(high)];
-                    let start = start.add(4 * 32 * block * width + 4 * lane);
-                    put_floats(&values.as_flattened()[..count], start, width);
+                Form::Int8 { groups, zero_point } => each_block(s, rows, tile, |lane, block, low, high| {
+                    let record = start.add(block * width * (36 + 4 * groups));
+                    put_codes::<I>(low, high, groups, zero_point, record.add(4 * lane), width);
                 }),
-                Form::Bf16 => each_block(s, rows, tile, |lane, block, low, high, count| {
-                    let values = [s.to_array(low), s.to_array(high)];
-                    let start = start.add(4 * 16 * block * width + 4 * lane);
-                    put_pairs(&values.as_flattened()[..count.next_multiple_of(2)], start, width);
-                }),
+                Form::F32 => put_floats::<_, false>(s, rows, tile, start.cast()),
+                Form::Bf16 => put_floats::<_, true>(s, rows, tile, start.cast()),
             }
         }
     }
 }
 
-/// Calls `put` with the place in the tile, the block, the normalized values (zeros beyond the row) and their count.
+/// Calls `put` with the place in the tile, the block and the normalized values (zeros beyond the row).
 ///
 /// # Safety
 /// As [`Isa`].
 #[inline(always)]
-unsafe fn each_block<S: Simd>(
-    s: S,
-    rows: &Rows,
-    tile: &Tile,
-    put: impl Fn(usize, usize, S::F32, S::F32, usize),
-) {
+unsafe fn each_block<S: Simd>(s: S, rows: &Rows, tile: &Tile, put: impl Fn(usize, usize, S::F32, S::F32)) {
     for (lane, token) in tile.tokens.clone().enumerate() {
-        let source = rows.sources.map_or(token, |sources| sources[token]);
-        let row = &rows.input[source * rows.columns..][..rows.columns];
-        let norm = rows.norm.map(|(weight, eps)| (weight, s.splat(1.0 / (mean_square(s, row) + eps).sqrt())));
+        let row = Row::of(s, rows, token);
         for block in tile.blocks.clone() {
-            let range = 32 * block..row.len().min(32 * (block + 1));
-            // SAFETY: a block begins within the row; `load` reads only what is left of it.
-            unsafe {
-                let (mut low, mut high) = (load(s, &row[range.clone()], 0), load(s, &row[range.clone()], 16));
-                if let Some((weight, factor)) = norm {
-                    low = s.mul(s.mul(low, factor), load(s, &weight[range.clone()], 0));
-                    high = s.mul(s.mul(high, factor), load(s, &weight[range.clone()], 16));
-                }
-                put(lane, block, low, high, range.len());
+            // SAFETY: passed on to the caller.
+            let (low, high) = unsafe { row.block(s, block) };
+            put(lane, block, low, high);
+        }
+    }
+}
+
+/// A row of the input, and the weight and the factor of its norm.
+#[derive(Clone, Copy)]
+struct Row<'a, F> {
+    values: &'a [f32],
+    norm: Option<(&'a [f32], F)>,
+}
+
+impl<'a, F: Copy> Row<'a, F> {
+    #[inline(always)]
+    fn of<S: Simd<F32 = F>>(s: S, rows: &Rows<'a>, token: usize) -> Row<'a, F> {
+        let source = rows.sources.map_or(token, |sources| sources[token]);
+        let values = &rows.input[source * rows.columns..][..rows.columns];
+        let factor = |eps: f32| s.splat(1.0 / (mean_square(s, values) + eps).sqrt());
+        Row { values, norm: rows.norm.map(|(weight, eps)| (weight, factor(eps))) }
+    }
+
+    /// 32 normalized values, zeros beyond the row.
+    ///
+    /// # Safety
+    /// As [`Isa`].
+    #[inline(always)]
+    unsafe fn block<S: Simd<F32 = F>>(&self, s: S, block: usize) -> (F, F) {
+        let range = 32 * block..self.values.len().min(32 * (block + 1));
+        // SAFETY: a block begins within the row; `load` reads only what is left of it.
+        unsafe {
+            let values = &self.values[range.clone()];
+            let (mut low, mut high) = (load(s, values, 0), load(s, values, LANES));
+            if let Some((weight, factor)) = self.norm {
+                low = s.mul(s.mul(low, factor), load(s, &weight[range.clone()], 0));
+                high = s.mul(s.mul(high, factor), load(s, &weight[range], LANES));
             }
+            (low, high)
         }
     }
 }
@@ -193,18 +205,63 @@ unsafe fn put_codes<I: Isa>(
     }
 }
 
+/// Interleaves the blocks of a tile, whose first value is at `to`, four tokens at a time: the last four take the place of
+/// fewer. With `PAIRS`, a value is the bits of two neighbours in bf16.
+///
+/// # Safety
+/// As [`prepare`].
 #[inline(always)]
-unsafe fn put_floats(values: &[f32], to: *mut u8, width: usize) {
-    for (index, &value) in values.iter().enumerate() {
-        // SAFETY: the tile has room for `width` tokens in each column.
-        unsafe { to.add(4 * index * width).cast::<f32>().write_unaligned(value) };
+unsafe fn put_floats<S: Simd, const PAIRS: bool>(s: S, rows: &Rows, tile: &Tile, to: *mut f32) {
+    let (width, neighbours) = (tile.tokens.len(), if PAIRS { 2 } else { 1 });
+    for first in (0..width).step_by(4) {
+        let first = first.min(width.saturating_sub(4));
+        let count = width.min(4);
+        let mut group = [Row::of(s, rows, tile.tokens.start + first); 4];
+        for (lane, row) in group.iter_mut().enumerate().take(count).skip(1) {
+            *row = Row::of(s, rows, tile.tokens.start + first + lane);
+        }
+        for block in tile.blocks.clone() {
+            let mut values = [[0f32; 32]; 4];
+            for (row, values) in group.iter().zip(&mut values).take(count) {
+                // SAFETY: the caller vouches for the instruction set, and there is room for two vectors.
+                unsafe {
+                    let (low, high) = row.block(s, block);
+                    s.store(values.as_mut_ptr(), low);
+                    s.store(values.as_mut_ptr().add(LANES), high);
+                }
+                if PAIRS {
+                    join_neighbours(values);
+                }
+            }
+            let columns = 32.min(rows.columns - 32 * block).div_ceil(neighbours);
+            // SAFETY: these columns of these tokens lie in the tile, and are this thread's.
+            let to = unsafe {
+                let start = to.add(32 / neighbours * block * width + first);
+                std::slice::from_raw_parts_mut(start, (columns - 1) * width + count)
+            };
+            put_columns(&values, columns, to, width);
+        }
     }
 }
 
+/// Writes some columns of up to four tokens of a tile of `width`.
 #[inline(always)]
-unsafe fn put_pairs(values: &[f32], to: *mut u8, width: usize) {
-    for (index, &pair) in values.as_chunks::<2>().0.iter().enumerate() {
-        // SAFETY: the tile has room for `width` tokens in each pair of columns.
-        unsafe { to.add(4 * index * width).cast::<[bf16; 2]>().write_unaligned(pair.map(bf16::from_f32)) };
+fn put_columns(values: &[[f32; 32]; 4], columns: usize, to: &mut [f32], width: usize) {
+    if width >= 4 {
+        return interleave(values.each_ref().map(|values| &values[..columns]), to, width);
+    }
+    for (column, to) in to.chunks_mut(width).enumerate() {
+        for (to, values) in to.iter_mut().zip(values) {
+            *to = values[column];
+        }
+    }
+}
+
+/// Rounds to bf16, and brings the bits of each two neighbours into one value of the first half.
+#[inline(always)]
+fn join_neighbours(values: &mut [f32; 32]) {
+    for index in 0..16 {
+        let pair = [values[2 * index], values[2 * index + 1]].map(bf16::from_f32);
+        values[index] = bytemuck::cast(pair);
     }
 }

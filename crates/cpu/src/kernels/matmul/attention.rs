@@ -12,7 +12,7 @@ use engine::{Kernel, KernelCall};
 use tensor::Shape;
 
 use super::pack::LaneSlice;
-use super::tile::{Form, Product, TileKernel, tile_size};
+use super::tile::{Form, LeftRows, Product, TileKernel, tile_size};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::ragged::check_offsets;
@@ -160,7 +160,7 @@ impl Job<'_> {
         let sizes = [
             columns(keys) * dim,
             columns(width) * keys,
-            self.tile_rows * dim.max(keys),
+            self.tile_rows * dim,
             self.tile_rows * keys,
             self.tile_rows * keys,
         ];
@@ -184,7 +184,7 @@ impl Job<'_> {
                 let start = ((first_token + first) * heads + head) * dim;
                 LaneSlice { data: self.inputs.q, start, lanes: count, k: dim, lane_stride: row, k_stride: 1 }
                     .pack(self.tile_rows, left);
-                left[..self.tile_rows * dim].iter_mut().for_each(|q| *q *= self.inputs.scale);
+                left.iter_mut().for_each(|q| *q *= self.inputs.scale);
                 let (scores, shares) = (&mut scores[..count * keys], &mut shares[..count * keys]);
                 // SAFETY: the variant is available; the panels are packed in whole, and the scores are `count` rows.
                 unsafe {
@@ -195,14 +195,12 @@ impl Job<'_> {
                 self.add_bias(index, head, first, scores, shares);
                 // SAFETY: the variant is available.
                 unsafe { (self.softmax)(keys, scores, shares) };
-                LaneSlice { data: shares, start: 0, lanes: count, k: keys, lane_stride: keys, k_stride: 1 }
-                    .pack(self.tile_rows, left);
                 let start = ((first_token + first) * heads + head) * width;
                 // SAFETY: as above; no one else writes these rows of this head.
                 unsafe {
                     let out = self.out.pointer(start..start + (count - 1) * lane + width);
-                    let form = Form::Packed;
-                    (self.kernel)(&Product::new(left, v, form, keys, count, width, out, lane, false));
+                    let form = Form::Rows(LeftRows { apart: keys, run: keys, jump: 0 });
+                    (self.kernel)(&Product::new(shares, v, form, keys, count, width, out, lane, false));
                 }
             }
         });

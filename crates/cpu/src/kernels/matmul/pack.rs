@@ -2,7 +2,9 @@
 //!
 //! A panel is `[k, width]` f32: `width` rows of the left matrix, or columns of the right one, side by side.
 
-use crate::vec::Scalar;
+use std::ops::Range;
+
+use crate::vec::{Scalar, interleave};
 
 /// Elements transposed at once: a cache line of each of a few lanes.
 const STEP: usize = 16;
@@ -32,7 +34,7 @@ impl<T: Scalar> LaneSlice<'_, T> {
         }
     }
 
-    fn pack_panel(&self, lanes: std::ops::Range<usize>, width: usize, panel: &mut [f32]) {
+    fn pack_panel(&self, lanes: Range<usize>, width: usize, panel: &mut [f32]) {
         if lanes.len() < width {
             panel.fill(0.0);
         }
@@ -45,6 +47,8 @@ impl<T: Scalar> LaneSlice<'_, T> {
             for start in (0..self.k).step_by(STEP) {
                 let count = STEP.min(self.k - start);
                 for first in lanes.clone().step_by(GROUP) {
+                    // The last four take the place of fewer.
+                    let first = first.min(lanes.end.saturating_sub(GROUP)).max(lanes.start);
                     let group = first..lanes.end.min(first + GROUP);
                     let to = &mut panel[start * width + first - lanes.start..];
                     self.transpose(group, start..start + count, width, to);
@@ -61,30 +65,26 @@ impl<T: Scalar> LaneSlice<'_, T> {
 
     /// Writes up to [`GROUP`] contiguous lanes side by side, up to [`STEP`] elements of each, in rows of `width`.
     #[inline]
-    fn transpose(
-        &self,
-        lanes: std::ops::Range<usize>,
-        ks: std::ops::Range<usize>,
-        width: usize,
-        to: &mut [f32],
-    ) {
-        let mut widened = [[0f32; STEP]; GROUP];
-        for (widened, lane) in widened.iter_mut().zip(lanes.clone()) {
+    fn transpose(&self, lanes: Range<usize>, ks: Range<usize>, width: usize, to: &mut [f32]) {
+        let lane = |lane: usize| {
             let from = self.start + lane * self.lane_stride;
-            T::widen(&self.data[from + ks.start..from + ks.end], widened);
+            &self.data[from + ks.start..from + ks.end]
+        };
+        let mut widened = [[0f32; STEP]; GROUP];
+        let mut group: [&[f32]; GROUP] = [&[]; GROUP];
+        for ((group, widened), index) in group.iter_mut().zip(&mut widened).zip(lanes.clone()) {
+            let lane = lane(index);
+            *group = T::as_f32(lane).unwrap_or_else(|| {
+                T::widen(lane, widened);
+                &widened[..lane.len()]
+            });
         }
-        if lanes.len() == GROUP && ks.len() == STEP {
-            let to = &mut to[..(STEP - 1) * width + GROUP];
-            for k in 0..STEP {
-                let row: &mut [f32; GROUP] =
-                    (&mut to[k * width..k * width + GROUP]).try_into().expect("GROUP long");
-                *row = std::array::from_fn(|lane| widened[lane][k]);
-            }
-        } else {
-            for (k, row) in to.chunks_mut(width).enumerate().take(ks.len()) {
-                for (to, lane) in row.iter_mut().zip(&widened[..lanes.len()]) {
-                    *to = lane[k];
-                }
+        if lanes.len() == GROUP {
+            return interleave(group, to, width);
+        }
+        for (k, row) in to.chunks_mut(width).enumerate().take(ks.len()) {
+            for (to, lane) in row.iter_mut().zip(&group[..lanes.len()]) {
+                *to = lane[k];
             }
         }
     }
