@@ -144,15 +144,6 @@ impl Session {
         self.0.get()?.set_split_k_reduction_precision(precision).map_err(load_error)
     }
 
-    fn set_exact_activations(&self, exact: bool) -> PyResult<()> {
-        self.0.get()?.set_exact_activations(exact);
-        Ok(())
-    }
-
-    fn set_reproducible(&self, reproducible: &str) -> PyResult<()> {
-        self.0.get()?.set_reproducible(reproducible).map_err(load_error)
-    }
-
     fn gpu_profiling(&self, mode: &str) -> PyResult<()> {
         self.0.get()?.gpu_profiling(mode).map_err(load_error)
     }

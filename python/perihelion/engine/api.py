@@ -506,19 +506,6 @@ class InferenceSession:
         member = _member("precision", precision, SplitKReductionPrecision)
         self._native.set_split_k_reduction_precision(member.name)
 
-    def set_exact_activations(self, exact: bool) -> None:
-        """Multiplies quantized weights with activations as they are, rather than with 8-bit codes of them."""
-        self._native.set_exact_activations(exact)
-
-    def set_reproducible(self, reproducible: str) -> None:
-        """Sets where models compiled afterwards compute the same bits: on "any" machine, or on this "machine", whose
-        products of bf16 pairs may then be used for bf16 weights.
-
-        Raises:
-            ValueError: it is neither "any" nor "machine".
-        """
-        self._native.set_reproducible(reproducible)
-
     def gpu_profiling(self, mode: GPUProfilingMode) -> None:
         """Measures the calls of models, on any device, and writes a trace for Perfetto.
 
