@@ -355,6 +355,13 @@ mod tests {
         assert_eq!(fault(&newer), expected);
     }
 
+    /// Files have no names of fields: settings with one more or one less are another format.
+    #[test]
+    fn settings_of_another_shape_have_another_format() {
+        let settings = postcard::to_stdvec(&KernelSettings::default()).unwrap();
+        assert_eq!((FORMAT, settings.len()), (5, 13), "raise FORMAT when a field comes or goes");
+    }
+
     /// Headers that were never altered and lie all the same.
     #[test]
     fn a_bit_of_any_piece_changes_the_checksum() {
