@@ -129,13 +129,13 @@ choices! {
 }
 
 choices! {
-    /// Which machines compute the same bits.
+    /// Where a model computes the same bits.
     Reproducible: &'static str, "reproducibility" {
-        /// Machines of every kind.
+        /// On machines of every kind.
         #[default]
         Any = "any", "any";
-        /// This one: bf16 weights are multiplied by the processor's own bf16 products if it has them, which round the other
-        /// operand to bf16, and the sums in a way that differs between kinds of processors.
+        /// On this machine. Processors that multiply pairs of bf16 do so for bf16 weights: they round the other operand to
+        /// bf16, and sums in a way that differs between kinds of processors.
         Machine = "machine", "machine";
     }
 }
@@ -179,7 +179,7 @@ pub enum TopKKernel {
 pub struct DeviceSettings {
     /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
     pub exact_activations: bool,
-    /// Which machines have to compute the same bits.
+    /// Where the same bits are computed.
     pub reproducible: Reproducible,
     /// The kernel for `top_k`.
     pub top_k: TopKKernel,
@@ -194,7 +194,7 @@ pub struct KernelSettings {
     pub per_tensor_fp8_quantize: bool,
     /// Whether products with quantized weights take activations as they are, rather than rounded to int8 in blocks.
     pub exact_activations: bool,
-    /// Which machines have to compute the same bits.
+    /// Where the same bits are computed.
     pub reproducible: Reproducible,
     /// What is measured.
     pub profiling: Profiling,

@@ -22,7 +22,7 @@ pub struct CompileOptions {
     pub cache: CacheUse,
     /// Libraries of custom ops, besides those of the session.
     pub custom_extensions: Extensions,
-    /// Which machines have to compute the same bits, if not what the session is set to. An artifact has its own setting.
+    /// Where models compute the same bits, if not where the session says. Artifacts have a setting of their own.
     pub reproducible: Option<Reproducible>,
 }
 

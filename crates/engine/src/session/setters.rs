@@ -43,10 +43,10 @@ impl InferenceSession {
         self.settings().exact_activations = exact;
     }
 
-    /// Sets which machines have to compute the same bits. By [`Reproducible::Machine`], linear layers and experts with bf16
-    /// weights round activations to bf16 and use the products of such pairs that some processors have (AVX-512 with bf16, ARM
-    /// with bf16), which are about twice as fast. Batches, threads and the cache change no bit either way. Exact activations
-    /// come first.
+    /// Sets where models compute the same bits. With [`Reproducible::Machine`], linear layers and experts of bf16 weights
+    /// round activations to bf16 and multiply pairs, if the processor has instructions for that (AVX-512 or ARM with bf16):
+    /// many tokens are then up to twice as fast. Batches, threads and the cache change no bit either way.
+    /// [`InferenceSession::set_exact_activations`] wins.
     ///
     /// # Errors
     /// If it is the name of no member.

@@ -194,8 +194,8 @@ fields! {
     cache_dtype: Option<FloatType> = None, aliases [];
     /// Quantize weights to this format or mix as they are read, such as q4_k_m; none keeps them as stored.
     quantize: Option<&'static Mix> = None, aliases [];
-    /// Where results have the same bits: any machine; or this machine, on which bf16 weights may run twice as fast; none asks the session.
+    /// Where results have the same bits: on any machine, or on this machine, whose bf16 products may be faster; none asks the session.
     ///
-    /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies such pairs.
+    /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies pairs of bf16.
     reproducible: Option<Reproducible> = None, aliases [];
 }
