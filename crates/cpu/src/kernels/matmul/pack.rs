@@ -66,14 +66,11 @@ impl<T: Scalar> LaneSlice<'_, T> {
     /// Writes up to [`GROUP`] contiguous lanes side by side, up to [`STEP`] elements of each, in rows of `width`.
     #[inline]
     fn transpose(&self, lanes: Range<usize>, ks: Range<usize>, width: usize, to: &mut [f32]) {
-        let lane = |lane: usize| {
-            let from = self.start + lane * self.lane_stride;
-            &self.data[from + ks.start..from + ks.end]
-        };
         let mut widened = [[0f32; STEP]; GROUP];
         let mut group: [&[f32]; GROUP] = [&[]; GROUP];
         for ((group, widened), index) in group.iter_mut().zip(&mut widened).zip(lanes.clone()) {
-            let lane = lane(index);
+            let from = self.start + index * self.lane_stride;
+            let lane = &self.data[from + ks.start..from + ks.end];
             *group = T::as_f32(lane).unwrap_or_else(|| {
                 T::widen(lane, widened);
                 &widened[..lane.len()]
