@@ -58,7 +58,7 @@ impl InstructionSet {
         InstructionSet::ALL.iter().copied().find(|set| set.name() == name)
     }
 
-    /// Whether a kernel variant of this name stays within the set. A `+` separates the set from what else it uses.
+    /// Whether a kernel variant of this name stays within the set. In a name such as `avx512+bf16`, the set comes first.
     pub(crate) fn allows(self, variant: &str) -> bool {
         let set = variant.split('+').next().expect("a text has a first part");
         InstructionSet::named(set).is_none_or(|set| set <= self)

@@ -89,8 +89,8 @@ pub trait Device: Send + Sync {
         self.name().to_string()
     }
 
-    /// The name of products by which results with [`Reproducible::Machine`](crate::Reproducible::Machine) differ from those of
-    /// other machines; `None` if they do not.
+    /// The name of the products that this device uses with [`Reproducible::Machine`](crate::Reproducible::Machine) only, and
+    /// that other machines may round differently; `None` if it has none.
     fn own_products(&self) -> Option<&'static str> {
         None
     }

@@ -118,7 +118,7 @@ impl ActiveModel {
         ActiveModel { id: preset.name().to_string(), preset: Some(preset), ..self }
     }
 
-    /// Identifies its files, its settings, those of the preset, and what its results depend on besides.
+    /// Identifies its files, its settings, those of the preset, and the products that its results depend on.
     pub(crate) fn fingerprint(&self) -> String {
         let digest = &self.loaded.digest()[..FINGERPRINT_DIGITS.min(self.loaded.digest().len())];
         let preset = self.preset.as_ref().map(|preset| &preset.digest()[..FINGERPRINT_DIGITS]);

@@ -1,5 +1,4 @@
-//! Products of bf16 pairs by the instructions that some processors have for them: panels of bf16 weights times inputs that
-//! are rounded to bf16.
+//! Panels of bf16 weights times inputs that are rounded to bf16, by the instructions that some processors have for pairs.
 //!
 //! Each instruction adds two products to an f32 and rounds as its architecture says: AVX-512 to nearest, with subnormal
 //! numbers as zeros; NEON to odd. So results are those of the kind of processor. Whatever the tile, a row adds its pairs in
@@ -71,7 +70,7 @@ impl PairDots for Avx512 {
         unsafe {
             let [pairs, x] =
                 [pairs, Avx512::splat_int(x)].map(|pairs| std::mem::transmute::<__m512i, __m512bh>(pairs));
-            // The instruction broadcasts its last operand from memory by itself; a second one would take 0.4 times as long.
+            // The last operand, because the instruction itself broadcasts it from memory: a broadcast of its own costs time.
             _mm512_dpbf16_ps(sums, pairs, x)
         }
     }

@@ -33,8 +33,8 @@ pub static VARIANTS: &[Variant<Functions>] = &[
     Variant { name: "portable", available: Portable::available, run: Functions::of::<Portable>() },
 ];
 
-/// Variants that round inputs of bf16 weights to bf16, for instructions that multiply such pairs. Results are those of the
-/// machine: instructions round the sums in ways of their own.
+/// Variants that round inputs of bf16 weights to bf16 and multiply pairs. Each kind of processor rounds the sums in its own
+/// way, so results are those of the machine.
 pub static ROUNDING_VARIANTS: &[Variant<Functions>] = &[
     #[cfg(target_arch = "x86_64")]
     Variant { name: "avx512+bf16", available: Avx512::has_pair_dots, run: Functions::rounding::<Avx512>() },
@@ -51,7 +51,7 @@ pub struct Functions {
     pub(super) available: fn() -> bool,
     tile: usize,
     float_tile: usize,
-    /// What bf16 weights want of the input.
+    /// The form of inputs that meet bf16 weights.
     of_bf16: Form,
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
@@ -93,7 +93,7 @@ impl Functions {
         Functions { available, of_bf16: Form::Bf16, multiply, ..Functions::of::<I>() }
     }
 
-    /// What weights of a dtype want of the input.
+    /// The form of inputs that meet weights of a dtype.
     pub(super) fn form(&self, dtype: DType, exact: bool) -> Form {
         if dtype == DType::BF16 { self.of_bf16 } else { matrix::form(dtype, exact) }
     }

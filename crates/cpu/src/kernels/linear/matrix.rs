@@ -207,7 +207,7 @@ impl fmt::Debug for PackedMatrix {
     }
 }
 
-/// What the kernels for weights of a dtype, which can be packed, want of the input, unless they round to bf16.
+/// The form of inputs that meet packed weights of a dtype. Only variants that round to bf16 use another for bf16.
 pub(super) fn form(dtype: DType, exact: bool) -> Form {
     match exact {
         true => Form::F32,

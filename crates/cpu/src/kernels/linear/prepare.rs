@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | int8 | 32 columns: codes `[8, T, 4]`, f32 scales `[T]`, corrections `[groups, T]` | 36 + 4 · groups |
 //! | f32 | column: `[T]` | 4 |
-//! | bf16 | two columns: pairs `[T]`, the last with zero if there is no other column | 4, half as many |
+//! | bf16 | two columns: pairs `[T]`; zeros complete the pairs of an odd last column | 4 |
 //!
 //! The corrections of int8 say what a group's codes sum to: as `−zero_point · Σ codes` (i32) for weights with a zero
 //! point, which starts the integer sum, or as `scale · Σ codes` (f32) for weights with minimums.
@@ -18,7 +18,7 @@ use half::bf16;
 use super::simd::{Floats, Isa};
 use crate::vec::{LANES, Simd, interleave};
 
-/// What a layout of weights wants of the input.
+/// How a kernel reads the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     /// Codes per 32 columns, with corrections for 1 or 2 groups of weights; none means minimums.
@@ -257,7 +257,7 @@ fn put_columns(values: &[[f32; 32]; 4], columns: usize, to: &mut [f32], width: u
     }
 }
 
-/// Rounds to bf16, and brings the bits of each two neighbours into one value of the first half.
+/// Rounds 32 values to bf16, and stores each pair of neighbours in the bits of one of the first 16.
 #[inline(always)]
 fn join_neighbours(values: &mut [f32; 32]) {
     for index in 0..16 {

@@ -223,7 +223,7 @@ impl Small {
         sums
     }
 
-    /// The elements of a line that lie under each column of the window; the first line is that of the padding.
+    /// Loads the elements of a line that lie under each column of the window. Lines count from the top of the padding.
     #[inline(always)]
     fn line<S: Simd>(&self, s: S, geometry: &Geometry, x: &[f32], number: usize) -> [S::F32; 3] {
         let [_, lines, width] = geometry.from;
@@ -400,7 +400,7 @@ fn load_padded<S: Simd>(s: S, x: &[f32], start: usize, before: usize, shifted: &
     // SAFETY: no load reads more values than its slice has.
     unsafe {
         match start.checked_sub(before) {
-            // A masked load of no values is slow at an address that is not mapped, as there may be behind the row.
+            // Nothing is loaded behind the row: memory may end there, and then even a load of no values is slow.
             Some(start) if start >= x.len() => s.splat(0.0),
             Some(start) => s.load_partial(x[start..].as_ptr(), LANES.min(x.len() - start)),
             None => s.permute(s.load_partial(x.as_ptr(), x.len().min(LANES - before)), shifted),
