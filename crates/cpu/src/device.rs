@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
 use graph::{Op, Type};
-use tensor::{Bytes, Tensor};
+use tensor::{Bytes, MappedFile, Tensor};
 
 use crate::kernels::linear::{self, PackedMatrix};
 use crate::kernels::matmul::{self, attention};
@@ -192,11 +192,22 @@ impl Device for Cpu {
         }
     }
 
+    fn file_of(&self, weight: &PackedWeight) -> Option<Arc<MappedFile>> {
+        weight.data.downcast_ref::<PackedMatrix>()?.file()
+    }
+
+    fn finish_packing(&self, weight: &PackedWeight) {
+        if let Some(matrix) = weight.data.downcast_ref::<PackedMatrix>() {
+            // If the file changed, `file_of` still gives it, and calls find that out.
+            let _ = matrix.packed_bytes(&self.pool);
+        }
+    }
+
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {
         match &weight.layout[..] {
-            fp8::LAYOUT => fp8::save(weight),
+            fp8::LAYOUT => fp8::save(&self.pool, weight),
             layout if layout.starts_with("filter.") => conv::save(weight),
-            _ => linear::save(weight),
+            _ => linear::save(&self.pool, weight),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Weights as a program reads them.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use tensor::{MappedFile, Tensor};
 
-use crate::{Error, PackedWeight};
+use crate::{Device, Error, PackedWeight};
 
 /// A weight slot with its contents.
 #[derive(Clone)]
@@ -45,20 +47,70 @@ pub(crate) struct BoundWeights {
     weights: Vec<BoundWeight>,
     /// The files that some of them lie in, each once.
     files: Vec<Arc<MappedFile>>,
+    /// Those that were not packed at once.
+    late: Vec<PackedWeight>,
+    /// Whether a call has read the weights.
+    was_called: AtomicBool,
+    /// How long it took to pack those that were not packed at once; set when they are.
+    packing_time: OnceLock<Duration>,
+    device: Arc<dyn Device>,
 }
 
 impl BoundWeights {
-    pub(crate) fn new(weights: Vec<BoundWeight>) -> BoundWeights {
-        let mut files: Vec<Arc<MappedFile>> = weights.iter().filter_map(BoundWeight::file).cloned().collect();
-        files.sort_by_key(Arc::as_ptr);
-        files.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        BoundWeights { weights, files }
+    pub(crate) fn new(weights: Vec<BoundWeight>, device: Arc<dyn Device>) -> BoundWeights {
+        let files = each_once(weights.iter().filter_map(BoundWeight::file).cloned());
+        let late = weights.iter().filter_map(|weight| match weight {
+            BoundWeight::Packed(packed, _) => device.file_of(packed).map(|_| packed.clone()),
+            BoundWeight::Raw(_) => None,
+        });
+        let (was_called, packing_time) = (AtomicBool::new(false), OnceLock::new());
+        BoundWeights { late: late.collect(), weights, files, was_called, packing_time, device }
+    }
+
+    /// Checks the files before a call. The first call packs late weights for itself, in little memory, and the second packs them
+    /// for all others.
+    pub(crate) fn start_call(&self) -> Result<(), Error> {
+        self.check_files()?;
+        if self.packing_time.get().is_none() && self.was_called.swap(true, Ordering::Relaxed) {
+            self.pack();
+        }
+        Ok(())
+    }
+
+    /// Packs the weights that were not packed at once.
+    pub(crate) fn pack(&self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let start = Instant::now();
+        self.late.iter().for_each(|weight| self.device.finish_packing(weight));
+        if self.late_files().is_empty() {
+            let _ = self.packing_time.set(start.elapsed());
+        }
+    }
+
+    /// How long it took to pack the weights that were not packed at once; `None` until they are.
+    pub(crate) fn packing_time(&self) -> Option<Duration> {
+        self.packing_time.get().copied()
     }
 
     /// Checks that they are what they were, as far as that can be told.
     pub(crate) fn check_files(&self) -> Result<(), Error> {
-        self.files.iter().try_for_each(|file| Ok(file.check()?))
+        let late = if self.packing_time.get().is_some() { Vec::new() } else { self.late_files() };
+        self.files.iter().chain(&late).try_for_each(|file| Ok(file.check()?))
     }
+
+    /// The files that some are still to be packed from, each once.
+    fn late_files(&self) -> Vec<Arc<MappedFile>> {
+        each_once(self.late.iter().filter_map(|weight| self.device.file_of(weight)))
+    }
+}
+
+fn each_once(files: impl Iterator<Item = Arc<MappedFile>>) -> Vec<Arc<MappedFile>> {
+    let mut files: Vec<Arc<MappedFile>> = files.collect();
+    files.sort_by_key(Arc::as_ptr);
+    files.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    files
 }
 
 impl Deref for BoundWeights {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use graph::{Op, Type};
-use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, Shape, Tensor};
+use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, MappedFile, Shape, Tensor};
 
 use crate::host::{self, DeviceStats};
 use crate::{DeviceSettings, Error};
@@ -111,7 +111,7 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Brings a weight into a layout that [`Device::packing`] named.
+    /// Brings a weight into a layout that [`Device::packing`] named, now or in [`Device::finish_packing`].
     ///
     /// # Errors
     /// If the weight cannot be brought into it, or there is not enough memory.
@@ -122,6 +122,14 @@ pub trait Device: Send + Sync {
     /// Bytes that a weight of type `ty` will take in a layout that [`Device::packing`] named; `None` where the device
     /// does not know before it packs.
     fn packed_bytes(&self, _layout: &str, _ty: &Type) -> Option<usize> {
+        None
+    }
+
+    /// Packs a weight that [`Device::pack`] did not pack at once. Kernels may be reading it.
+    fn finish_packing(&self, _weight: &PackedWeight) {}
+
+    /// The mapped file that a weight is still to be packed from; `None` once it is packed, before which the file is checked.
+    fn file_of(&self, _weight: &PackedWeight) -> Option<Arc<MappedFile>> {
         None
     }
 

@@ -145,6 +145,19 @@ impl Tensor {
         self.bytes.file()
     }
 
+    /// Gives the physical pages of a range of a contiguous tensor's bytes back to the system if they are mapped from a file
+    /// ([`MappedFile::release`]).
+    ///
+    /// # Panics
+    /// If the tensor has no such bytes.
+    pub fn release_pages(&self, range: Range<usize>) {
+        if let Some(file) = self.file() {
+            let (part, whole) = (&self.bytes()[range], (**file).as_ref());
+            let start = part.as_ptr().addr() - whole.as_ptr().addr();
+            file.release(start..start + part.len());
+        }
+    }
+
     /// The elements of a contiguous tensor, or `None` if `T` is another type or the bytes are not aligned for it.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         if !self.dtype.reads_as::<T>() || !self.is_contiguous() {

@@ -43,10 +43,11 @@ pub(crate) fn pack(pool: &Pool, weight: &Tensor) -> Result<PackedWeight, PackErr
 }
 
 /// The panels of a weight, then its scale.
-pub(crate) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+pub(crate) fn save(pool: &Pool, weight: &PackedWeight) -> Result<Bytes, String> {
     let scaled: &Scaled =
         weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
-    Ok(Bytes::new([scaled.matrix.packed_bytes(), &scaled.scale.to_le_bytes()[..]].concat()))
+    let panels = scaled.matrix.packed_bytes(pool).map_err(|error| error.to_string())?;
+    Ok(Bytes::new([panels, &scaled.scale.to_le_bytes()[..]].concat()))
 }
 
 /// A weight of saved panels, used where they lie, and their scale.

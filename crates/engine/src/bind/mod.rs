@@ -75,8 +75,9 @@ pub(crate) fn bind_each(
                 let packed = pack(program, &slot.source, layout, &tensor)?;
                 tensor.file().map_or(Ok(()), |file| file.check())?;
                 drop(tensor);
-                if let Some((name, left)) =
-                    slot.source.name().and_then(|name| Some((name, left.get_mut(name)?)))
+                if program.device.file_of(&packed).is_none()
+                    && let Some((name, left)) =
+                        slot.source.name().and_then(|name| Some((name, left.get_mut(name)?)))
                 {
                     *left -= 1;
                     if *left == 0 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extensions::{Argument, Array, ArrayMut, Guards, ParameterKind};
 use graph::ops::{Attribute, Attributes};
 use graph::{Op, Type};
-use tensor::{Bytes, DeviceSpec, Tensor};
+use tensor::{Bytes, DeviceSpec, MappedFile, Tensor};
 
 use super::Extensions;
 use crate::host::DeviceStats;
@@ -94,6 +94,14 @@ impl Device for Extended {
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         self.device.pack(layout, weight)
+    }
+
+    fn file_of(&self, weight: &PackedWeight) -> Option<Arc<MappedFile>> {
+        self.device.file_of(weight)
+    }
+
+    fn finish_packing(&self, weight: &PackedWeight) {
+        self.device.finish_packing(weight);
     }
 
     fn save_packed(&self, weight: &PackedWeight) -> Result<Bytes, String> {

@@ -93,7 +93,7 @@ impl Model {
     fn run_parts(&self, inputs: &[Buffer], hooks: &mut Hooks<'_>) -> Result<Vec<Made>, Error> {
         let ModelState { program, frames, .. } = &*self.shared;
         let weights = &*self.weights()?;
-        weights.check_files()?;
+        weights.start_call()?;
         let arrays: Vec<Array> =
             inputs.iter().map(|input| Array { dtype: input.dtype(), shape: *input.shape() }).collect();
         // Also checks the number of inputs.
@@ -142,7 +142,7 @@ impl Model {
         hooks: &mut Hooks<'_>,
     ) -> Result<(), Error> {
         let weights = self.weights()?;
-        weights.check_files()?;
+        weights.start_call()?;
         let mut inputs = self.lock_inputs(inputs)?;
         let mut outputs = lock_outputs(outputs)?;
         let mut workspace = self.workspace(frame.arena)?;

@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use graph::{DeviceRef, Graph, Type};
 use tensor::Buffer;
@@ -79,7 +80,8 @@ impl Model {
         let outputs =
             outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
         let frames = (0..program.plans).map(|_| Mutex::default()).collect();
-        let weights = RwLock::new(Some(Arc::new(BoundWeights::new(weights))));
+        let weights = BoundWeights::new(weights, Arc::clone(&program.device));
+        let weights = RwLock::new(Some(Arc::new(weights)));
         let (captures, workspaces) = (Mutex::default(), Mutex::default());
         let shared = ModelState {
             graph,
@@ -225,9 +227,26 @@ impl Model {
     pub fn reload(&self, weights: &dyn WeightsRegistry) -> Result<(), Error> {
         let sources = Sources { registry: weights, stored: None };
         let bound = bind::bind(self.program(), sources, &mut |_| ())?;
-        let bound = Arc::new(BoundWeights::new(bound));
+        let bound = Arc::new(BoundWeights::new(bound, Arc::clone(&self.program().device)));
         *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound);
         Ok(())
+    }
+
+    /// Packs the weights that [`crate::InferenceSession::init`] did not pack, as they are mapped from a file. The second call of
+    /// [`Model::execute`] would; the first one packs them for itself, since that takes less time.
+    ///
+    /// # Errors
+    /// If a file that weights are mapped from has changed, or the weights are released.
+    pub fn pack_weights(&self) -> Result<(), Error> {
+        let weights = self.weights()?;
+        weights.pack();
+        weights.check_files()
+    }
+
+    /// How long it took to pack the weights that were not packed by [`crate::InferenceSession::init`]; `None` if they are not
+    /// packed yet, or there are none.
+    pub fn packing_time(&self) -> Option<Duration> {
+        self.weights().ok()?.packing_time()
     }
 
     /// Checks that the files which weights are mapped from are what they were when the weights were bound, as calls do.

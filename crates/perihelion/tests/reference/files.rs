@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use perihelion::driver::{Buffer, Cpu, Device, InstructionSet, Tensor};
+use perihelion::driver::{Buffer, Bytes, Cpu, DType, Device, InstructionSet, Tensor};
 use perihelion::engine::extension::{Compiler, MANIFEST, pack};
 use perihelion::engine::{Artifact, Error, ExportOptions, Extensions, InferenceSession, Model};
 use perihelion::graph::Graph;
@@ -93,6 +93,59 @@ fn artifacts_for_others_say_for_whom() {
         fs::write(&path, bytes).unwrap();
         let expected = format!("artifact {}: not an artifact of Perihelion: {what}", path.display());
         assert_eq!(message(session().load(&path, &())), expected);
+    }
+}
+
+/// The network with the weight that is packed mapped from a file.
+fn mapped(session: &InferenceSession, path: &Path) -> Model {
+    let values: Vec<u8> = noise(25, 1).iter().flat_map(|value| value.to_le_bytes()).collect();
+    fs::write(path, values).unwrap();
+    let bytes = Bytes::map(path).unwrap();
+    let weight = |name: &str| match name {
+        "a" => Some(Tensor::from_bytes(DType::F32, [5, 5], bytes.clone()).unwrap()),
+        _ => weight(name),
+    };
+    session.load(&network(), &weight).unwrap()
+}
+
+#[test]
+fn mapped_weights_are_packed_in_the_second_call() {
+    let (session, path) = (session(), folder("late").join("a.f32"));
+    let expected = compute(&session.load(&network(), &weight).unwrap());
+    let model = mapped(&session, &path);
+    assert_eq!((compute(&model), model.packing_time()), (expected.clone(), None));
+    assert_eq!(compute(&model), expected);
+    assert!(model.packing_time().is_some());
+    // From now on, the file does not matter.
+    fs::write(&path, [0]).unwrap();
+    assert_eq!(compute(&model), expected);
+
+    let model = mapped(&session, &path);
+    model.pack_weights().unwrap();
+    assert!(model.packing_time().is_some());
+    let saved = path.with_extension("mef");
+    mapped(&session, &path).export_mef(&saved).unwrap();
+    fs::write(&path, [0]).unwrap();
+    assert_eq!([compute(&model), compute(&session.load(&saved, &()).unwrap())], [expected.clone(), expected]);
+}
+
+#[test]
+fn a_file_that_changes_before_its_weights_are_packed_fails_every_call() {
+    let (session, path) = (session(), folder("changed").join("a.f32"));
+    let input = || [Buffer::from_slice([3, 5], &noise(15, 7))];
+    for calls in 0..2 {
+        let model = mapped(&session, &path);
+        (0..calls).for_each(|_| drop(compute(&model)));
+        fs::write(&path, [0; 200]).unwrap();
+        for _ in 0..3 {
+            let error = model.execute(&input()).unwrap_err();
+            assert!(error.is_file_changed(), "{error}");
+        }
+        let error = model.pack_weights().unwrap_err().to_string();
+        assert!(error.contains("it had 100 bytes and has 200"), "{error}");
+        assert_eq!(model.packing_time(), None);
+        let error = message(model.export_mef(path.with_extension("mef")));
+        assert!(error.contains("a.f32 changed while it was in use"), "{error}");
     }
 }
 

@@ -74,6 +74,7 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
     if call.output.is_empty() {
         return;
     }
+    call.weights.iter().for_each(|matrix| matrix.prepare(rows, pool));
     let start = call.scratch.as_ptr().align_offset(64);
     let (orders, converted) = call.scratch[start..].split_at_mut(2 * order_bytes(rows));
     let (order, sources) = orders.split_at_mut(order_bytes(rows));

@@ -1,9 +1,13 @@
 //! A weight matrix, packed for the kernels.
+//!
+//! A matrix whose rows are mapped from a file can be packed late. Until then, each product packs the panels that it reads into
+//! the nearer caches, and forgets them. That takes less time than to pack them for good, most of which goes into fresh memory.
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, Tensor};
+use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, MappedFile, Tensor};
 
 use super::pack::Pack;
 use super::panel::{ROWS, with_layout};
@@ -29,9 +33,9 @@ pub enum PackError {
         /// Input features.
         columns: usize,
     },
-    /// There is not that much memory.
+    /// There is not that much memory, or the file of the weights changed.
     #[error("a packed matrix: {0}")]
-    Memory(#[from] tensor::Error),
+    Tensor(#[from] tensor::Error),
     /// Stored bytes are too few or too many.
     #[error("packed {dtype} matrix of [{rows}, {columns}] takes {needed} bytes, got {got}")]
     Length {
@@ -51,7 +55,7 @@ pub enum PackError {
 impl From<PackError> for engine::PackError {
     fn from(error: PackError) -> engine::PackError {
         match error {
-            PackError::Memory(error) => error.into(),
+            PackError::Tensor(error) => error.into(),
             other => engine::PackError::Unfit(other.to_string()),
         }
     }
@@ -66,8 +70,30 @@ pub struct PackedMatrix {
     rows: usize,
     columns: usize,
     panel_bytes: usize,
-    bytes: Bytes,
+    panels: Panels,
 }
+
+#[derive(Clone)]
+enum Panels {
+    Packed(Bytes),
+    Late(Arc<LatePanels>),
+}
+
+/// Panels that are packed when the engine asks for it, or a product has many tokens.
+struct LatePanels {
+    packed: OnceLock<Bytes>,
+    /// `None` once they are packed.
+    unpacked: RwLock<Option<Unpacked>>,
+}
+
+struct Unpacked {
+    rows: Tensor,
+    /// Zeros, in memory that the system gives when it is written.
+    room: AlignedBytes,
+}
+
+/// The most tokens of a product that packs panels for itself. With more, it would pack them several times.
+pub(super) const TOKENS_ONCE: usize = 128;
 
 impl PackedMatrix {
     /// Packs a tensor [rows, columns] or [experts, rows, columns] of any plain float or block dtype but the 8-bit floats.
@@ -75,6 +101,16 @@ impl PackedMatrix {
     /// # Errors
     /// If the tensor has another rank or dtype, or there is not enough memory.
     pub fn pack(weight: &Tensor, pool: &Pool) -> Result<PackedMatrix, PackError> {
+        let matrix = PackedMatrix::pack_late(weight)?;
+        Ok(PackedMatrix { panels: Panels::Packed(matrix.packed_bytes(pool)?.clone()), ..matrix })
+    }
+
+    /// As [`PackedMatrix::pack`], but packs in [`PackedMatrix::packed_bytes`], or before a product with many tokens. Until
+    /// then, it holds the tensor.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::pack`].
+    pub fn pack_late(weight: &Tensor) -> Result<PackedMatrix, PackError> {
         let (experts, rows, columns) = match weight.shape()[..] {
             [rows, columns] => (1, rows, columns),
             [experts, rows, columns] => (experts, rows, columns),
@@ -82,27 +118,12 @@ impl PackedMatrix {
         };
         let dtype = weight.dtype();
         let (panel_bytes, total) = sizes(dtype, [experts, rows, columns])?;
-        let weight = weight.try_contiguous()?;
-        let mut packed = AlignedBytes::try_zeroed(total)?;
-        if total > 0 {
-            let row_bytes = dtype.bytes_for(columns).expect("a tensor's rows are whole blocks");
-            let (source, panels) = (weight.bytes(), rows.div_ceil(ROWS));
-            let pack = |index: usize, panel: &mut [u8]| {
-                let (expert, first) = (index / panels, index % panels * ROWS);
-                let present = ROWS.min(rows - first);
-                let rows: [&[u8]; ROWS] = std::array::from_fn(|row| match row < present {
-                    true => &source[(expert * rows + first + row) * row_bytes..][..row_bytes],
-                    false => &[],
-                });
-                with_layout!(dtype, L => L::pack(dtype, &rows[..present], panel), else unreachable!());
-            };
-            let at_a_time = panels_at_a_time(panel_bytes, experts * panels, pool.threads());
-            pool.run_on_pieces(&mut packed, at_a_time * panel_bytes, &|piece, part| {
-                let parts = part.chunks_exact_mut(panel_bytes).enumerate();
-                parts.for_each(|(index, panel)| pack(piece * at_a_time + index, panel));
-            });
-        }
-        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: Bytes::new(packed) })
+        let unpacked = Unpacked { rows: weight.try_contiguous()?, room: AlignedBytes::try_zeroed(total)? };
+        let panels = Panels::Late(Arc::new(LatePanels {
+            packed: OnceLock::new(),
+            unpacked: RwLock::new(Some(unpacked)),
+        }));
+        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, panels })
     }
 
     /// The bytes that a weight of this dtype and shape takes in panels, without packing it; `None` for what cannot be
@@ -138,7 +159,15 @@ impl PackedMatrix {
 
     /// The bytes that the panels take.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.experts * self.panels() * self.panel_bytes
+    }
+
+    /// The file that the matrix is packed from, until it is.
+    pub fn file(&self) -> Option<Arc<MappedFile>> {
+        match &self.panels {
+            Panels::Packed(_) => None,
+            Panels::Late(late) => late.file(),
+        }
     }
 
     /// A matrix of panels that were stored, used where they lie. They read fastest from huge pages and cache-line
@@ -170,12 +199,76 @@ impl PackedMatrix {
         if got != needed {
             return Err(PackError::Length { dtype, rows, columns, needed, got });
         }
-        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, bytes: panels })
+        let panels = Panels::Packed(panels);
+        Ok(PackedMatrix { dtype, experts, rows, columns, panel_bytes, panels })
     }
 
-    /// The panels one after another, which [`PackedMatrix::from_panels`] reads on any machine.
-    pub fn packed_bytes(&self) -> &Bytes {
-        &self.bytes
+    /// The panels one after another, which [`PackedMatrix::from_panels`] reads on any machine. Packs them if they are not.
+    ///
+    /// # Errors
+    /// If they are not, and the file of the weights changed. They stay unpacked.
+    pub fn packed_bytes(&self, pool: &Pool) -> Result<&Bytes, PackError> {
+        match &self.panels {
+            Panels::Packed(bytes) => Ok(bytes),
+            Panels::Late(late) => match late.packed.get() {
+                Some(bytes) => Ok(bytes),
+                None => self.keep(late, pool),
+            },
+        }
+    }
+
+    /// Packs the panels before a product with so many tokens, unless the product packs them for itself.
+    pub(super) fn prepare(&self, tokens: usize, pool: &Pool) {
+        if tokens > TOKENS_ONCE {
+            // If the file changed, the engine finds that out after the call.
+            let _ = self.packed_bytes(pool);
+        }
+    }
+
+    /// Packs the panels, and lets the tensor go.
+    fn keep<'a>(&self, late: &'a LatePanels, pool: &Pool) -> Result<&'a Bytes, PackError> {
+        let mut unpacked = late.unpacked.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Unpacked { rows, room }) = &mut *unpacked {
+            if !room.is_empty() {
+                let panels = room.len() / self.panel_bytes;
+                let at_a_time = panels_at_a_time(self.panel_bytes, panels, pool.threads());
+                pool.run_on_pieces(room, at_a_time * self.panel_bytes, &|piece, part| {
+                    let first = piece * at_a_time;
+                    let end = first + part.len() / self.panel_bytes;
+                    let parts = part.chunks_exact_mut(self.panel_bytes);
+                    (first..end).zip(parts).for_each(|(index, panel)| self.pack_panel(rows, index, panel));
+                    // So that both forms of a few rows are in memory, and not of the matrix.
+                    rows.release_pages(self.start_of(first)..self.start_of(end));
+                });
+            }
+            rows.file().map_or(Ok(()), |file| file.check())?;
+            rows.release_pages(0..rows.bytes().len());
+        }
+        let packed = unpacked.take().map(|unpacked| Bytes::new(unpacked.room));
+        Ok(late.packed.get_or_init(|| packed.expect("rows are unpacked until panels are packed")))
+    }
+
+    /// Packs the panel of an index into zeros.
+    fn pack_panel(&self, weight: &Tensor, index: usize, panel: &mut [u8]) {
+        let source = &weight.bytes()[self.start_of(index)..self.start_of(index + 1)];
+        let (dtype, row_bytes) = (self.dtype, self.row_bytes());
+        let present = ROWS.min(self.rows - index % self.panels() * ROWS);
+        let rows: [&[u8]; ROWS] = std::array::from_fn(|row| match row < present {
+            true => &source[row * row_bytes..][..row_bytes],
+            false => &[],
+        });
+        with_layout!(dtype, L => L::pack(dtype, &rows[..present], panel), else unreachable!());
+    }
+
+    /// Where in the bytes of the tensor the rows of a panel start.
+    fn start_of(&self, index: usize) -> usize {
+        let (expert, panel) = (index / self.panels(), index % self.panels());
+        (expert * self.rows + panel * ROWS) * self.row_bytes()
+    }
+
+    /// The bytes of a row of the tensor.
+    fn row_bytes(&self) -> usize {
+        self.dtype.bytes_for(self.columns).expect("a tensor's rows are whole blocks")
     }
 
     /// The number of panels of one matrix; the last may be padded with rows of zeros.
@@ -188,15 +281,53 @@ impl PackedMatrix {
         self.panel_bytes
     }
 
-    /// Neighbouring panels of the matrix of an expert.
-    pub(super) fn panels_of(&self, expert: usize, panels: Range<usize>) -> &[u8] {
+    /// Whether the panels are packed, and not for each product.
+    pub(super) fn is_packed(&self) -> bool {
+        match &self.panels {
+            Panels::Packed(_) => true,
+            Panels::Late(late) => late.packed.get().is_some(),
+        }
+    }
+
+    /// Neighbouring panels of the matrix of an expert, packed into `room` if they are not yet.
+    pub(super) fn panels_of<'a>(
+        &'a self,
+        expert: usize,
+        panels: Range<usize>,
+        room: &'a mut [u8],
+    ) -> &'a [u8] {
         let first = expert * self.panels() + panels.start;
-        &self.bytes[first * self.panel_bytes..][..panels.len() * self.panel_bytes]
+        let range = first * self.panel_bytes..(first + panels.len()) * self.panel_bytes;
+        let late = match &self.panels {
+            Panels::Packed(bytes) => return &bytes[range],
+            Panels::Late(late) => late,
+        };
+        if late.packed.get().is_none()
+            && let Some(unpacked) = &*late.unpacked.read().unwrap_or_else(PoisonError::into_inner)
+        {
+            let room = &mut room[..range.len()];
+            room.fill(0);
+            for (index, panel) in room.chunks_exact_mut(self.panel_bytes).enumerate() {
+                self.pack_panel(&unpacked.rows, first + index, panel);
+            }
+            return room;
+        }
+        &late.packed.get().expect("only panels that are packed leave nothing unpacked")[range]
     }
 
     /// Whether codes are widened to f32 before they are multiplied, because inputs have to stay exact.
     pub(super) fn is_widened(&self, exact: bool) -> bool {
         exact && form(self.dtype, false) != Form::F32
+    }
+}
+
+impl LatePanels {
+    fn file(&self) -> Option<Arc<MappedFile>> {
+        if self.packed.get().is_some() {
+            return None;
+        }
+        let unpacked = self.unpacked.read().unwrap_or_else(PoisonError::into_inner);
+        unpacked.as_ref().and_then(|unpacked| unpacked.rows.file().cloned())
     }
 }
 

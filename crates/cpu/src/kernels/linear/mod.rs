@@ -130,6 +130,7 @@ pub fn linear(pool: &Pool, call: Linear) {
 pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
     assert!((functions.available)(), "linear: this machine cannot run the variant");
     check(&call);
+    call.weights.iter().for_each(|matrix| matrix.prepare(call.tokens, pool));
     let columns = call.weights[0].columns();
     let forms = place(&forms(functions, call.weights, call.exact), call.tokens, columns, call.scratch);
     let tiles = Tiles { tokens: call.tokens, count: call.tokens.div_ceil(functions.tile(&forms)) };

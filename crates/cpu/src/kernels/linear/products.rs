@@ -94,11 +94,11 @@ pub(super) fn multiply_panels(
         order: job.order,
         rows: pair[0].rows(),
     };
-    let is_widened = pair.iter().any(|matrix| matrix.is_widened(job.exact));
+    let is_stream = pair.iter().all(|matrix| matrix.is_packed() && !matrix.is_widened(job.exact));
     // A panel stays in the first-level cache while tiles pass it. If there is one tile, panels are read as one stream.
     let tokens = (job.tile)(tiles.start).len();
     let at_a_time = match tiles.len() {
-        1 if !is_widened => (MAX_PRODUCTS / (pair.len() * tokens * ROWS)).max(1),
+        1 if is_stream => (MAX_PRODUCTS / (pair.len() * tokens * ROWS)).max(1),
         _ => 1,
     };
     for start in panels.clone().step_by(at_a_time) {
@@ -133,8 +133,8 @@ struct Panels<'a> {
     bytes: &'a [u8],
 }
 
-/// Calls `body` with panels of each matrix of an expert (0 where there is but one), quantized ones widened if inputs stay
-/// exact.
+/// Calls `body` with panels of each matrix of an expert (0 where there is but one), packed if they are not yet, and quantized
+/// ones widened if inputs stay exact.
 fn with_panels(
     functions: &Functions,
     matrices: &[&PackedMatrix],
@@ -143,15 +143,26 @@ fn with_panels(
     panels: Range<usize>,
     body: impl FnOnce(&[Panels]),
 ) {
-    let wide_len = |matrix: &PackedMatrix| panels.len() * ROWS * matrix.columns();
-    let lengths = matrices.iter().map(|matrix| if matrix.is_widened(exact) { wide_len(matrix) } else { 0 });
-    with_scratch(lengths.sum(), |mut wide| {
+    let packed_len = |matrix: &PackedMatrix| match matrix.is_packed() {
+        true => 0,
+        false => (panels.len() * matrix.panel_bytes()).div_ceil(64) * ROWS,
+    };
+    let wide_len = |matrix: &PackedMatrix| match matrix.is_widened(exact) {
+        true => panels.len() * ROWS * matrix.columns(),
+        false => 0,
+    };
+    let lengths: [[usize; 2]; 2] = std::array::from_fn(|index| {
+        matrices.get(index).map_or([0; 2], |matrix| [packed_len(matrix), wide_len(matrix)])
+    });
+    with_scratch(lengths.as_flattened().iter().sum(), |mut scratch| {
         let mut weights = [Panels { dtype: DType::F32, columns: 0, bytes: &[] }; 2];
-        for (slot, matrix) in weights.iter_mut().zip(matrices) {
-            let (columns, mut bytes) = (matrix.columns(), matrix.panels_of(expert, panels.clone()));
-            let mut dtype = matrix.dtype();
+        for ((slot, matrix), [packed_len, wide_len]) in weights.iter_mut().zip(matrices).zip(lengths) {
+            let (packed, rest) = scratch.split_at_mut(packed_len);
+            let (widened, rest) = rest.split_at_mut(wide_len);
+            scratch = rest;
+            let mut bytes = matrix.panels_of(expert, panels.clone(), bytemuck::cast_slice_mut(packed));
+            let (mut dtype, columns) = (matrix.dtype(), matrix.columns());
             if matrix.is_widened(exact) {
-                let (widened, rest) = wide.split_at_mut(wide_len(matrix));
                 for (panel, to) in
                     bytes.chunks_exact(matrix.panel_bytes()).zip(widened.chunks_exact_mut(ROWS * columns))
                 {
@@ -159,7 +170,7 @@ fn with_panels(
                     // column.
                     unsafe { (functions.widen)(dtype, panel.as_ptr(), columns, to.as_mut_ptr().cast()) };
                 }
-                (dtype, bytes, wide) = (DType::F32, bytemuck::cast_slice(widened), rest);
+                (dtype, bytes) = (DType::F32, bytemuck::cast_slice(widened));
             }
             *slot = Panels { dtype, columns, bytes };
         }

@@ -64,10 +64,10 @@ pub(crate) fn pack(pool: &Pool, wanted: &str, weight: &Tensor) -> Result<PackedW
 }
 
 /// A weight in panels as bytes: the panels alone.
-pub(crate) fn save(weight: &PackedWeight) -> Result<Bytes, String> {
+pub(crate) fn save(pool: &Pool, weight: &PackedWeight) -> Result<Bytes, String> {
     let matrix: &PackedMatrix =
         weight.data.downcast_ref().ok_or_else(|| format!("{} is not a layout of the CPU", weight.layout))?;
-    Ok(matrix.packed_bytes().clone())
+    Ok(matrix.packed_bytes(pool).map_err(|error| error.to_string())?.clone())
 }
 
 /// A weight in panels of saved bytes, used where they lie.
@@ -117,7 +117,10 @@ fn pack_matrix(pool: &Pool, weight: &Tensor) -> Result<PackedMatrix, PackError> 
             Tensor::from_bytes(dtype, *stored.shape(), Bytes::new(bytes))?
         }
     };
-    Ok(PackedMatrix::pack(&weight, pool)?)
+    Ok(match weight.file() {
+        Some(_) => PackedMatrix::pack_late(&weight)?,
+        None => PackedMatrix::pack(&weight, pool)?,
+    })
 }
 
 /// The dtype of the blocks that a layout holds.

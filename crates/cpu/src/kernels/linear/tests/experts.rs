@@ -121,10 +121,28 @@ fn experts_of_several_huge_pages_are_packed_like_each_expert_alone() {
         assert!(matrix.bytes() < HUGE_PAGE);
         let panels = 0..matrix.panels();
         assert!(
-            all.panels_of(expert, panels.clone()) == matrix.panels_of(0, panels),
+            all.panels_of(expert, panels.clone(), &mut []) == matrix.panels_of(0, panels, &mut []),
             "panels of expert {expert}"
         );
     }
+}
+
+#[test]
+fn panels_of_experts_that_are_packed_late_are_the_same() {
+    let pool = Pool::new(2);
+    let (all, each) = experts(DType::Q4K, [3, 40, 256], 1, &pool);
+    let bytes: Vec<u8> =
+        (1..=3).flat_map(|seed| weight(DType::Q4K, 40, 256, seed).bytes().to_vec()).collect();
+    let bytes = Bytes::new(AlignedBytes::copy_of(&bytes));
+    let late =
+        PackedMatrix::pack_late(&Tensor::from_bytes(DType::Q4K, [3, 40, 256], bytes).unwrap()).unwrap();
+    let mut room = vec![0xff; 3 * late.panel_bytes()];
+    for (expert, matrix) in each.iter().enumerate() {
+        assert_eq!(late.panels_of(expert, 0..3, &mut room), matrix.panels_of(0, 0..3, &mut []));
+        assert_eq!(late.panels_of(expert, 2..3, &mut room), matrix.panels_of(0, 2..3, &mut []));
+    }
+    assert!(!late.is_packed());
+    assert_eq!(**late.packed_bytes(&pool).unwrap(), **all.packed_bytes(&pool).unwrap());
 }
 
 #[test]
@@ -133,11 +151,11 @@ fn stored_experts_come_back() {
     let (all, each) = experts(DType::Q6K, [3, 18, 256], 1, &pool);
     assert_eq!((all.experts(), all.rows(), all.columns()), (3, 18, 256));
     for (expert, matrix) in each.iter().enumerate() {
-        assert_eq!(all.panels_of(expert, 0..2), matrix.panels_of(0, 0..2));
+        assert_eq!(all.panels_of(expert, 0..2, &mut []), matrix.panels_of(0, 0..2, &mut []));
     }
-    let stored = all.packed_bytes().clone();
+    let stored = all.packed_bytes(&pool).unwrap().clone();
     let loaded = PackedMatrix::experts_from_panels(DType::Q6K, [3, 18, 256], stored.clone()).unwrap();
-    assert_eq!(loaded.panels_of(2, 1..2), all.panels_of(2, 1..2));
+    assert_eq!(loaded.panels_of(2, 1..2, &mut []), all.panels_of(2, 1..2, &mut []));
     assert_eq!(format!("{loaded:?}"), "PackedMatrix(panel16.q6_k [3, 18, 256])");
     let short = PackedMatrix::experts_from_panels(DType::Q6K, [4, 18, 256], stored.clone());
     assert!(short.unwrap_err().to_string().contains("takes"));

@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use tensor::blocks::random_blocks;
 use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 
+use super::matrix::TOKENS_ONCE;
 use super::*;
 use crate::kernels::norm;
 use crate::kernels::variant::Variant;
@@ -348,13 +349,51 @@ fn stored_matrices_come_back() {
     for dtype in dtypes() {
         let packed = PackedMatrix::pack(&weight(dtype, 18, 512, 3), &pool).unwrap();
         assert_eq!(layout(packed.dtype()), format!("panel16.{dtype}"));
-        let stored = packed.packed_bytes();
+        let stored = packed.packed_bytes(&pool).unwrap();
         let loaded = PackedMatrix::from_panels(dtype, 18, 512, stored.clone()).unwrap();
         assert_eq!((loaded.rows(), loaded.columns(), loaded.dtype()), (18, 512, dtype));
-        assert_eq!(&loaded.packed_bytes()[..], &packed.packed_bytes()[..]);
+        assert_eq!(&loaded.packed_bytes(&pool).unwrap()[..], &stored[..]);
         let short = PackedMatrix::from_panels(dtype, 18, 512, stored.slice(1..stored.len()).unwrap());
         assert!(short.unwrap_err().to_string().contains("takes"));
     }
+}
+
+#[test]
+fn matrices_that_are_packed_late_give_the_same_bits() {
+    let (pool, gate) = (Pool::new(2), Epilogue::Gate(Activation::Silu));
+    for (dtype, variant) in dtypes().flat_map(|dtype| variants().map(move |variant| (dtype, variant))) {
+        for (tokens, exact) in [(1, false), (1, true), (30, false), (TOKENS_ONCE + 1, false)] {
+            let (rows, columns) = (50, 512);
+            let tensors = [2, 3].map(|seed| weight(dtype, rows, columns, seed));
+            let at_once = tensors.each_ref().map(|tensor| PackedMatrix::pack(tensor, &pool).unwrap());
+            let late = tensors.each_ref().map(|tensor| PackedMatrix::pack_late(tensor).unwrap());
+            let input = random(tokens * columns, 5);
+            let case = Case { epilogue: gate, exact, ..Case::new(variant, &pool, tokens) };
+            let run = |matrices: &[PackedMatrix; 2]| case.run(&matrices.each_ref(), &input);
+            let (expected, got) = (run(&at_once), run(&late));
+            let bits = |output: &[Vec<f32>]| output[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&expected), bits(&got), "{dtype} {} {tokens} {exact}", variant.name);
+            assert_eq!(late[0].is_packed(), tokens > TOKENS_ONCE);
+            assert_eq!(**late[0].packed_bytes(&pool).unwrap(), **at_once[0].packed_bytes(&pool).unwrap());
+            assert!(late[0].is_packed());
+            assert_eq!(bits(&run(&late)), bits(&expected));
+        }
+    }
+}
+
+#[test]
+fn a_matrix_whose_file_changed_is_not_packed() {
+    let path = std::env::temp_dir().join(format!("perihelion-late-{}", std::process::id()));
+    let (rows, columns) = (40, 64);
+    std::fs::write(&path, vec![0; 4 * rows * columns]).unwrap();
+    let tensor = Tensor::from_bytes(DType::F32, [rows, columns], Bytes::map(&path).unwrap()).unwrap();
+    let (matrix, pool) = (PackedMatrix::pack_late(&tensor).unwrap(), Pool::new(1));
+    assert!(matrix.file().is_some());
+    std::fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(1 << 16).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = matrix.packed_bytes(&pool).unwrap_err().to_string();
+    assert!(error.contains("it had 10240 bytes and has 65536"), "{error}");
+    assert!(!matrix.is_packed() && matrix.file().is_some());
 }
 
 #[test]
@@ -362,7 +401,7 @@ fn hostile_sizes_are_refused() {
     let pool = Pool::new(1);
     let packed = PackedMatrix::pack(&weight(DType::Q4K, 16, 256, 3), &pool).unwrap();
     let load = |dtype, rows, columns| {
-        PackedMatrix::from_panels(dtype, rows, columns, packed.packed_bytes().clone())
+        PackedMatrix::from_panels(dtype, rows, columns, packed.packed_bytes(&pool).unwrap().clone())
             .unwrap_err()
             .to_string()
     };
@@ -405,5 +444,5 @@ fn odd_tensors_are_refused() {
     let tensor = weight(DType::F32, 5, 9, 1);
     let turned = PackedMatrix::pack(&tensor.permute(&[1, 0]), &pool).unwrap();
     let copied = PackedMatrix::pack(&tensor.permute(&[1, 0]).contiguous(), &pool).unwrap();
-    assert_eq!(&turned.packed_bytes()[..], &copied.packed_bytes()[..]);
+    assert_eq!(&turned.packed_bytes(&pool).unwrap()[..], &copied.packed_bytes(&pool).unwrap()[..]);
 }
