@@ -173,8 +173,8 @@ pub(crate) fn compile(session: &InferenceSession, plan: Plan) -> anyhow::Result<
     opened(plan.compile(session))
 }
 
-/// Packs the weights, with a progress bar on standard error.
-pub(crate) fn pack(
+/// Loads the weights, with a progress bar on standard error.
+pub(crate) fn load(
     compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,
@@ -185,7 +185,7 @@ pub(crate) fn pack(
 }
 
 /// The same for a model of any task, which is given back at once.
-pub(crate) fn pack_and_drop(
+pub(crate) fn load_and_drop(
     compiled: CompiledPlan,
     session: &InferenceSession,
     progress: &Progress,

@@ -142,7 +142,7 @@ fn save(
     let written = Quantized::of(quantizer, checkpoint);
     let session = arguments.threads.session()?;
     let compiled = model::compile(&session, plan)?;
-    model::pack_and_drop(compiled, &session, progress)?;
+    model::load_and_drop(compiled, &session, progress)?;
     Ok(written)
 }
 

@@ -83,7 +83,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let compiled = model::compile(&session, plan)?;
     let compile = start.elapsed();
     let start = Instant::now();
-    model::pack_and_drop(compiled, &session, &progress)?;
+    model::load_and_drop(compiled, &session, &progress)?;
     let load = start.elapsed();
     let size = |path: PathBuf| {
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{InferenceSession, Reproducible};
+use engine::{InferenceSession, Model, Reproducible};
 use pipelines::{
     ClassificationModel, ClassificationParameters, Classifier, Embedder, EmbeddingModel, EmbeddingParameters,
     Plan, TextGenerator, TextGeneratorOptions, Tokenizer,
@@ -55,6 +55,8 @@ impl LoadedModel {
         let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
         let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
         let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
+        // Not in the second step of the first requests, who would wait.
+        worker.model().pack_weights()?;
         Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })
     }
 
@@ -102,12 +104,7 @@ impl LoadedModel {
     /// Whether a file that its weights are mapped from has changed, so that it computes nothing more. Asks the file system,
     /// and may block.
     pub(super) fn is_file_changed(&self) -> bool {
-        let model = match &self.worker {
-            ModelWorker::Text(generator) => generator.model().model(),
-            ModelWorker::Embedding(embedder) => embedder.model().model(),
-            ModelWorker::Classifier(classifier) => classifier.model().model(),
-        };
-        model.check_files().is_err_and(|error| error.is_file_changed())
+        self.worker.model().check_files().is_err_and(|error| error.is_file_changed())
     }
 
     /// Its tokenizer.
@@ -166,6 +163,15 @@ impl LoadedModel {
 }
 
 impl ModelWorker {
+    /// The executable.
+    fn model(&self) -> &Model {
+        match self {
+            ModelWorker::Text(generator) => generator.model().model(),
+            ModelWorker::Embedding(embedder) => embedder.model().model(),
+            ModelWorker::Classifier(classifier) => classifier.model().model(),
+        }
+    }
+
     /// Compiles and loads a model whose files are on this machine, and starts its worker.
     fn start(
         plan: Plan,

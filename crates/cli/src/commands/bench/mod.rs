@@ -175,7 +175,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         let works = limits.works(arguments, is_first)?;
         let report = report.get_or_insert_with(|| Report::new(&source, &plan, &session));
-        let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+        let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
+        model.model().pack_weights().map_err(pipelines::Error::from)?;
         let load = start.elapsed().as_secs_f64();
         if arguments.profile {
             return print_profiles(&report.title(), &model, arguments.prompt[0].get(), &limits);
@@ -384,7 +385,7 @@ mod tests {
         let session = model::session(1).unwrap();
         let progress = Progress::new(true);
         let plan = model::Source::built_in().plan_and_fetch(&progress).unwrap();
-        let model = model::pack(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
+        let model = model::load(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
         let interrupt = Interrupt::listen().unwrap();
         let plan = model.plan().with(|config| config.max_ce_batch_size(2_usize)).unwrap();
         let work = Work { sequences: 5, prompt: 3, tokens: BATCH_TOKENS + 2, depth: 0, flag: "--batch" };

@@ -8,6 +8,7 @@ mod session;
 mod thinking;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pipelines::config::KVCacheStrategy;
 use pipelines::{Error, Plan, Request, TextGenerator};
@@ -220,9 +221,14 @@ fn open(
     }
     let request = request(arguments, source, &plan)?;
     let max_length = plan.max_length()?;
-    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
     if let Some(form) = &request.constraint {
         model.grammars().compile(form)?;
+    }
+    if !one_message {
+        // While the first message is typed. Calls find out if it fails.
+        let model = Arc::clone(&model);
+        std::thread::spawn(move || model.model().pack_weights());
     }
     let generator = TextGenerator::with_chat_template(model, template.clone())?;
     let variables = arguments.template.variables();

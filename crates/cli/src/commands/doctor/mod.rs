@@ -309,7 +309,7 @@ fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
     let source = model::Source::built_in();
     let progress = Progress::new(true);
     let compiled = model::compile(session, source.plan_and_fetch(&progress)?)?;
-    let model = model::pack(compiled, session, &progress)?;
+    let model = model::load(compiled, session, &progress)?;
     let prompt = model.tokenizer().encode(PROMPT, AddSpecial::Yes, ParseSpecial::No)?;
     let short = model.plan().with(|config| config.max_length(64))?;
     let mut generator = Generator::with_plan(model, &short)?;

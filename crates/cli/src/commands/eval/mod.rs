@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let plan = source.plan_and_fetch(&progress)?;
     source.warn(&plan);
     let max_length = plan.max_length()?;
-    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
     let tokens = tokens(arguments, text, saved.as_ref(), &model)?;
     let (window, stride) = sizes(arguments, saved.as_ref(), max_length, model.decoder().context_length)?;
     let mut outcome = Outcome {

@@ -19,6 +19,10 @@ pub(super) struct Clock {
     /// When the first step began, or the last one ended.
     since: Option<Instant>,
     step: Option<Step>,
+    /// Steps that ended.
+    steps: usize,
+    /// Whether the second step, before which weights may be packed, only generated tokens.
+    second_decodes: bool,
 }
 
 /// The events of a step, as far as they came: they have one time.
@@ -32,7 +36,8 @@ struct Step {
 impl Clock {
     pub(super) fn new(load: Duration) -> Clock {
         let (prompt, decode) = (Duration::ZERO, Duration::ZERO);
-        Clock { load, prompt, decode, decoded: 0, first_token: None, since: None, step: None }
+        let (first_token, since, step) = (None, None, None);
+        Clock { load, prompt, decode, decoded: 0, first_token, since, step, steps: 0, second_decodes: false }
     }
 
     /// Counts an event that happened at a time. `is_first` tells whether its answer has no token yet.
@@ -62,7 +67,10 @@ impl Clock {
         let (Some(step), Some(since)) = (self.step.take(), self.since) else { return };
         let time = step.ended.saturating_duration_since(since);
         self.since = Some(step.ended);
-        if step.predicted == 0 || step.has_first {
+        self.steps += 1;
+        let reads_prompts = step.predicted == 0 || step.has_first;
+        self.second_decodes |= self.steps == 2 && !reads_prompts;
+        if reads_prompts {
             self.prompt += time;
             if step.predicted > 0 {
                 self.first_token.get_or_insert(self.prompt + self.decode);
@@ -73,12 +81,17 @@ impl Clock {
         }
     }
 
-    /// Prints the closing line on standard error.
-    pub(super) fn report(&mut self, jobs: &[Job], request: &Request) {
+    /// Prints the closing line on standard error. Packing the weights after the first step took so long, if they were packed.
+    pub(super) fn report(&mut self, jobs: &[Job], request: &Request, packing: Option<Duration>) {
         self.end_step();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
         let mut facts = vec![format!("load {:.0} ms", milliseconds(self.load))];
+        if let Some(packing) = packing.filter(|packing| packing.as_millis() > 0) {
+            let second = if self.second_decodes { &mut self.decode } else { &mut self.prompt };
+            *second = second.saturating_sub(packing);
+            facts.push(format!("packing {:.0} ms", milliseconds(packing)));
+        }
         if let Some(first_token) = self.first_token {
             let prompt = jobs.iter().map(|job| job.prompt_tokens).sum();
             facts.push(format!("prompt {prompt} tokens, {:.1} tok/s", rate(prompt, self.prompt)));

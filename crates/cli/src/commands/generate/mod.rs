@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ..arguments.request.apply(arguments.sampling.request(&source, &plan))?
     };
     let limit = LengthLimit::new(&source, &plan)?;
-    let model = model::pack(model::compile(&session, plan)?, &session, &progress)?;
+    let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
     if let Some(constraint) = &request.constraint {
         model.grammars().compile(constraint)?;
     }
@@ -142,11 +142,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
+    let packing = generator.model().model().packing_time();
     // The trace of a profiled model is written when the last user of the session is gone.
     generator.shutdown();
     if !arguments.quiet {
         limit.warning(&jobs, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));
-        clock.report(&jobs, &request);
+        clock.report(&jobs, &request, packing);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
 }
