@@ -55,7 +55,7 @@ impl LoadedModel {
         let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
         let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
         let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
-        // Not in the second step of the first requests, who would wait.
+        // Otherwise, the second step of the first request would.
         worker.model().pack_weights()?;
         Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })
     }
