@@ -13,7 +13,7 @@
  * @param {...(Child | Child[])} children
  * @returns {any}
  */
-export function h(name, properties = {}, ...children) {
+export function h(name, { dir, ...properties } = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
@@ -22,6 +22,8 @@ export function h(name, properties = {}, ...children) {
     else element.setAttribute(key === "class" ? "class" : key, value === true ? "" : String(value));
   }
   add(element, children);
+  // With `auto` set before, browsers look for the direction again after each child.
+  if (dir) element.dir = dir;
   return element;
 }
 

@@ -1,13 +1,17 @@
 /** Splits Markdown into blocks: CommonMark's and GitHub's, without HTML. */
 
+import { isFormula } from "./formula.js";
+
 /**
  * @typedef {object} Block
- * @property {"paragraph" | "heading" | "code" | "quote" | "list" | "table" | "rule"} type
+ * @property {"paragraph" | "heading" | "code" | "quote" | "list" | "table" | "rule" | "formula"} type
  * @property {number} start Where its first line begins.
- * @property {string} [text] Of a paragraph, a heading or code.
+ * @property {string} [text] Of a paragraph, a heading, code or a formula.
  * @property {number} [level] Of a heading.
  * @property {string} [language] Of code.
- * @property {boolean} [open] Whether the closing fence is missing.
+ * @property {boolean} [open] Whether the end is missing: of code, or of a formula, which is a paragraph until then.
+ * @property {string} [after] The punctuation behind a formula.
+ * @property {string} [source] Of a formula, with its marks.
  * @property {Block[]} [children] Of a quote.
  * @property {Item[]} [items] Of a list.
  * @property {number} [first] The number of an ordered list's first item.
@@ -26,6 +30,9 @@ const ITEM = /^( *)([-*+]|\d{1,9}[.)])([ \t]+|$)/;
 const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const INDENTED = /^(?: {4}| {0,3}\t)/;
 const BLANK = /^[ \t]*$/;
+const FORMULA = /^ {0,3}(\$\$|\\\[)/;
+/** Formulas with more lines are text. */
+const MAX_FORMULA_LINES = 100;
 /** Deeper nesting is shown as text. */
 const MAX_DEPTH = 12;
 
@@ -67,6 +74,8 @@ function blockAt(lines, index, depth) {
   const line = lines[index];
   const fence = FENCE.exec(line);
   if (fence) return fencedCode(lines, index, fence);
+  const shown = formula(lines, index);
+  if (shown) return shown;
   const heading = HEADING.exec(line);
   if (heading) return [{ type: "heading", level: heading[1].length, text: heading[2] ?? "" }, index + 1];
   if (RULE.test(line)) return [{ type: "rule" }, index + 1];
@@ -98,6 +107,38 @@ function fencedCode(lines, index, fence) {
   const open = next === lines.length;
   const language = fence[2].trim().split(/\s/, 1)[0];
   return [{ type: "code", language, text: code.join("\n"), open }, open ? next : next + 1];
+}
+
+/**
+ * The formula that begins at a line and takes whole lines; a paragraph while its end is missing.
+ *
+ * @param {string[]} lines
+ * @param {number} index
+ * @returns {[Omit<Block, "start">, number] | null}
+ */
+function formula(lines, index) {
+  const opening = FORMULA.exec(lines[index]);
+  if (!opening) return null;
+  const mark = opening[1] === "$$" ? "$$" : "\\]";
+  const text = [];
+  let from = opening[0].length;
+  let next = index;
+  for (; next < lines.length && next < index + MAX_FORMULA_LINES; next++) {
+    const line = lines[next];
+    if (next > index && FENCE.test(line)) return null;
+    const end = line.indexOf(mark, from);
+    text.push(line.slice(from, end < 0 ? undefined : end));
+    from = 0;
+    if (end < 0) continue;
+    const after = line.slice(end + 2).trim();
+    // With words behind it, it is part of a paragraph.
+    return /^[.,;:!?]*$/.test(after) && isFormula(opening[1], text.join("\n"))
+      ? [{ type: "formula", text: text.join("\n"), after, source: lines.slice(index, next + 1).join("\n") }, next + 1] : null;
+  }
+  if (next < lines.length) return null;
+  let stop = index + 1;
+  while (stop < lines.length && !BLANK.test(lines[stop])) stop++;
+  return [{ type: "paragraph", text: lines.slice(index, stop).join("\n"), open: true }, stop];
 }
 
 /** @param {string[]} lines @param {number} index @returns {[Omit<Block, "start">, number]} */
@@ -230,7 +271,7 @@ function paragraph(lines, index) {
       const level = underline[1][0] === "=" ? 1 : 2;
       return [{ type: "heading", level, text: text.join("\n") }, next + 1];
     }
-    if (interrupts(lines[next]) || isTable(lines, next)) break;
+    if (interrupts(lines[next]) || isTable(lines, next) || formula(lines, next)) break;
     text.push(lines[next].trimStart());
   }
   return [{ type: "paragraph", text: text.join("\n") }, next];

@@ -1,7 +1,7 @@
 /** Colours code: comments, strings, numbers and keywords, alike enough in most languages. */
 
 import { h } from "../dom.js";
-import { plain } from "./inline.js";
+import { plain } from "./plain.js";
 
 /** Longer code is left plain. */
 const MAX_LENGTH = 60_000;
@@ -59,7 +59,8 @@ export function highlight(code, language) {
   let from = 0;
   for (const match of code.matchAll(BY_COMMENT[style])) {
     const { comment, string, number, word, call } = /** @type {Record<string, string | undefined>} */ (match.groups);
-    const kind = comment !== undefined ? "comment" : string !== undefined ? "string" : number !== undefined ? "number"
+    const isKey = name === "json" && string !== undefined && /^\s*:/.test(code.slice(match.index + match[0].length, match.index + match[0].length + 40));
+    const kind = comment !== undefined ? "comment" : isKey ? "call" : string !== undefined ? "string" : number !== undefined ? "number"
       : keywords.has(name === "sql" ? /** @type {string} */ (word).toLowerCase() : /** @type {string} */ (word)) ? "keyword"
       : call !== undefined ? "call" : "";
     if (!kind) continue;

@@ -1,15 +1,19 @@
 /** Renders the inline part of Markdown to DOM nodes: emphasis by CommonMark's algorithm, code, links, line breaks. */
 
 import { h } from "../dom.js";
+import { closesFormula, isFormula, renderFormula } from "./formula.js";
+import { plain } from "./plain.js";
 
 /** Longer texts are shown as they are. */
 const MAX_LENGTH = 20_000;
-const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
+const SPECIAL = /[\\`*_~[\]!<&\n]|\$\$?|https?:\/\//g;
 const TARGET = /\(\s*(?:<([^<>\n]*)>|([^\s()<]*(?:\([^\s()]*\)[^\s()]*)*))(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?\s*\)/y;
 const PUNCTUATION = /[\p{P}\p{S}]/u;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", hellip: "…", mdash: "—", ndash: "–" };
-/** Characters that turn the order of text around, or that cannot be seen. */
-const DECEPTIVE = /[\u202a-\u202e\u2066-\u2069\u200b\u2060\ufeff]/g;
+/** What ends a formula that begins with these. */
+const FORMULA_ENDS = { $: "$", $$: "$$", "\\(": "\\)", "\\[": "\\]" };
+/** Longer formulas inside a paragraph are shown as text. */
+const MAX_FORMULA = 4000;
 
 /**
  * @typedef {object} Delimiter
@@ -24,25 +28,6 @@ const DECEPTIVE = /[\u202a-\u202e\u2066-\u2069\u200b\u2060\ufeff]/g;
  *
  * @typedef {{ node: Text, image: boolean, active: boolean, delimiter: Delimiter | null }} Bracket
  */
-
-/**
- * Text whose deceptive characters are shown by name.
- *
- * @param {string} text
- * @returns {Node}
- */
-export function plain(text) {
-  if (text.search(DECEPTIVE) < 0) return document.createTextNode(text);
-  const fragment = document.createDocumentFragment();
-  let from = 0;
-  for (const match of text.matchAll(DECEPTIVE)) {
-    const name = `U+${match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-    fragment.append(text.slice(from, match.index), h("span", { class: "deceptive", title: "An invisible character" }, name));
-    from = match.index + 1;
-  }
-  fragment.append(text.slice(from));
-  return fragment;
-}
 
 /**
  * The address if a link may lead there: web and mail only.
@@ -98,6 +83,8 @@ class InlineParser {
     this.brackets = [];
     /** Lengths of runs of backticks that nothing closes. @type {Set<number>} */
     this.unclosed = new Set();
+    /** Where the next ends of formulas stand that were looked for. @type {Map<string, { from: number, at: number }>} */
+    this.formulaEnds = new Map();
   }
 
   run() {
@@ -118,6 +105,9 @@ class InlineParser {
   special(char) {
     if (char === "\\") this.escape();
     else if (char === "`") this.code();
+    else if (char[0] === "$") {
+      if (this.formula(/** @type {"$" | "$$"} */ (char)) !== "shown") this.literal(char);
+    }
     else if (char === "*" || char === "_" || char === "~") this.delimiter(char);
     else if (char === "[") this.openBracket("[", false);
     else if (char === "!") {
@@ -138,6 +128,11 @@ class InlineParser {
 
   escape() {
     const next = this.text[this.position + 1];
+    if (next === "(" || next === "[") {
+      const found = this.formula(next === "(" ? "\\(" : "\\[");
+      if (found === "shown") return;
+      if (found === "unclosed") return this.literal(`\\${next}`);
+    }
     if (next === "\n") {
       this.out.append(h("br"));
       this.position += 2;
@@ -145,6 +140,34 @@ class InlineParser {
       this.out.append(next);
       this.position += 2;
     } else this.literal("\\");
+  }
+
+  /**
+   * Shows the formula that begins here, if its end is there and it looks like one.
+   *
+   * @param {keyof typeof FORMULA_ENDS} open
+   * @returns {"shown" | "unclosed" | "text"}
+   */
+  formula(open) {
+    const start = this.position + open.length;
+    if (open === "$" && (/[\s$]/.test(this.text[start] ?? " ") || /\w/.test(this.text[this.position - 1] ?? " "))) return "text";
+    const end = this.formulaEnd(FORMULA_ENDS[open], start);
+    if (end < 0) return "unclosed";
+    const source = this.text.slice(start, end);
+    if (source.length > MAX_FORMULA || !isFormula(open, source)) return "text";
+    this.position = end + open.length;
+    this.out.append(renderFormula(source, open === "$$" || open === "\\[", open + source + FORMULA_ENDS[open]));
+    return "shown";
+  }
+
+  /** @param {string} end @param {number} from */
+  formulaEnd(end, from) {
+    const known = this.formulaEnds.get(end);
+    if (known && known.from <= from && (known.at < 0 || known.at >= from)) return known.at;
+    let at = this.text.indexOf(end, from);
+    while (at >= 0 && !closesFormula(this.text, end, at)) at = this.text.indexOf(end, at + (this.text.startsWith("$$", at) ? 2 : 1));
+    this.formulaEnds.set(end, { from, at });
+    return at;
   }
 
   code() {

@@ -3,8 +3,10 @@
 import { h } from "../dom.js";
 import { copy } from "../text.js";
 import { parseBlocks } from "./blocks.js";
+import { renderFormula } from "./formula.js";
 import { highlight } from "./highlight.js";
-import { plain, renderInline } from "./inline.js";
+import { renderInline } from "./inline.js";
+import { plain } from "./plain.js";
 
 /** @typedef {import("./blocks.js").Block} Block */
 
@@ -31,13 +33,18 @@ function render(block, growing = false) {
       return list(block, growing);
     case "table":
       return table(block);
+    case "formula":
+      // As in print, a sentence ends behind its formula.
+      return h("div", {}, renderFormula(`${block.text?.trim()}${block.after}`, true, block.source));
     default:
+      // A formula is its source until it ends.
+      if (block.open) return h("p", { dir: "auto", class: "formula-source" }, plain(block.text ?? ""));
       return h("p", { dir: "auto" }, renderInline(block.text ?? ""));
   }
 }
 
-/** @param {Block} block @param {boolean} growing */
-function codeBlock({ text = "", language = "", open }, growing) {
+/** @param {Pick<Block, "text" | "language" | "open">} block @param {boolean} growing */
+export function codeBlock({ text = "", language = "", open }, growing) {
   const code = h("code", { dir: "ltr" }, growing && open ? plain(text) : highlight(text, language));
   const button = h("button", { type: "button", class: "copy-code", "aria-label": "Copy code" }, "Copy");
   button.addEventListener("click", async () => {
@@ -128,14 +135,15 @@ export class Markdown {
 
   /**
    * The first block that more text may change: the last one, and the one before if the last is a single line that has
-   * not ended, which may yet turn out to underline a heading.
+   * not ended, which may yet turn out to underline a heading; or a formula that has not ended.
    *
    * @param {Block[]} blocks
    */
   firstOpen(blocks) {
     const last = blocks[blocks.length - 1];
     if (!last) return 0;
+    const unclosed = blocks.findIndex(({ type, open }) => type === "paragraph" && open);
     const ended = this.text.indexOf("\n", last.start) >= 0;
-    return Math.max(0, blocks.length - (ended ? 1 : 2));
+    return Math.max(0, Math.min(blocks.length - (ended ? 1 : 2), unclosed < 0 ? Infinity : unclosed));
   }
 }

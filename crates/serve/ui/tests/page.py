@@ -14,6 +14,7 @@ import urllib.request
 import accessibility
 import server
 from browser import Browser
+from formulas import VECTORS
 from vectors import vectors
 
 UI = pathlib.Path(__file__).resolve().parent.parent
@@ -122,6 +123,106 @@ def test_every_prefix_renders_as_the_whole_does(site):
         return wrong;
     }})()""")
     assert differences == [], differences
+
+
+# Formulas
+
+
+def test_formulas_become_mathml(site):
+    tab = site.tab()
+    shown = tab.js(f"""import('/ui/markdown/formula.js').then(({{ renderFormula }}) => {json.dumps([tex for tex, _ in VECTORS])}.map((tex) => {{
+        const math = renderFormula(tex, false);
+        return [math.querySelector('semantics')?.firstChild.outerHTML.replaceAll(' xmlns="http://www.w3.org/1998/Math/MathML"', ''), math.querySelector('annotation')?.textContent];
+    }}))""")
+    wrong = [(tex, expected, got) for (tex, expected), (got, source) in zip(VECTORS, shown) if got != expected or source != tex]
+    assert wrong == [], wrong[:3]
+
+
+def formulas_of(tab, text):
+    """The sources of the formulas of a text, the displayed ones in brackets, and the text around them."""
+    return tab.js(f"""import('/ui/markdown/render.js').then(({{ Markdown }}) => {{
+        const markdown = new Markdown();
+        markdown.update({json.dumps(text)});
+        const formulas = [...markdown.element.querySelectorAll('math')].map((math) => {{
+            const source = math.querySelector('annotation').textContent;
+            return math.getAttribute('display') ? `[${{source}}]` : source;
+        }});
+        markdown.element.querySelectorAll('math').forEach((math) => math.remove());
+        return [formulas, markdown.element.textContent];
+    }})""")
+
+
+def test_formulas_are_found_in_text_and_prices_are_none(site):
+    tab = site.tab()
+    found = {
+        "so $x^2$, \\(y\\) and the $n$th": (["x^2", "y"] + ["n"], "so , and the th".replace(", and", ",  and")),
+        "$$a+b$$": (["[a+b]"], ""), "\\[ a+b \\]": (["[a+b]"], ""), "so $$a$$ holds": (["[a]"], "so  holds"),
+        "$$\na\n\n- b\n= c\n$$\n\nend": (["[a\n\n- b\n= c]"], "end"), "text:\n\\[\na_1 * b_1\n\\].\nmore": (["[a_1 * b_1.]"], "text:more"),
+        "- item\n  $$\n  x\n  $$\n- two": (["[x]"], "item  two".replace("  ", "")), "| $a$ | b |\n|---|---|\n| c | $d$ |": (["a", "d"], " bc".replace(" ", "")),
+        "**$x$** and *$y_1$ z_2*": (["x", "y_1"], " and  z_2"), "设$x$为": (["x"], "设为"), "[$x$](https://a.test)": (["x"], " (a.test)"),
+        "$5$ apples and $2x$": (["5", "2x"], " apples and "), "$\\text{\\$5}$": (["\\text{\\$5}"], ""),
+    }
+    for text, (formulas, around) in found.items():
+        assert formulas_of(tab, text) == [formulas, around], (text, formulas_of(tab, text))
+    for text in ("It costs $5 and $6.", "from $5 to $10, or 5$ to 6$", "US$5 and CA$6", "$5-$10", "**$5** and **$6**", "$1,000/$2,000", "a $20 bill and 30$", "$HOME:$PATH", "$ 5 $",
+                 "`$x$` costs", "\\$x\\$", "$100k, $200k", "($5)($6)", "$5/month, $50/year", "100$ or $", "\\(see below\\)", "\\[link\\]", "\\[1\\]", "\\(open", "\\[ open", "$open", "$$open", "$$\nopen\n\n"):
+        formulas, around = formulas_of(tab, text)
+        assert formulas == [] and len(around) >= len(text.strip().replace("\n", "")) - 8, (text, formulas, around)
+
+
+def test_formula_is_its_source_until_it_ends(site):
+    tab = site.tab()
+    text = "a $x+1$ b\n\\[\nu\n\n- v\n\n# w\n\\]\nc $$y$$ d\n\n$$\nz\n$$\n\n- \\(p\\)\n\n  \\[\n  q\n  \\]\n\nend $5 and $6"
+    wrong = tab.js(f"""(async () => {{
+        const {{ Markdown }} = await import('/ui/markdown/render.js');
+        const text = {json.dumps(text)};
+        const wrong = [];
+        for (const growing of [true, false]) {{
+            const grown = new Markdown();
+            for (let end = 1; end <= text.length; end++) {{
+                grown.pause = 0;
+                grown.update(text.slice(0, end), growing);
+                const whole = new Markdown();
+                whole.update(text.slice(0, end), growing);
+                if (!grown.element.isEqualNode(whole.element)) wrong.push(text.slice(0, end));
+            }}
+        }}
+        return wrong;
+    }})()""")
+    assert wrong == [], wrong[:2]
+    closed = [formulas_of(tab, text[:end])[0] for end in range(len(text) + 1)]
+    assert all(len(before) <= len(after) for before, after in zip(closed, closed[1:]))
+    assert closed[-1] == ["x+1", "[u\n\n- v\n\n# w]", "[y]", "[z]", "p", "[q]"], closed[-1]
+    for broken in (r"\frac{1", r"x^", r"\left( x", r"\begin{pmatrix} 1", r"\begin{foo} x \end{foo}", "a } b", r"\sqrt", "{" * 100 + "}" * 100):
+        assert formulas_of(tab, f"so ${broken}$!") == [[], f"so ${broken}$!"], broken
+
+
+def test_hostile_formulas_take_little_time_and_make_only_maths(site):
+    tab = site.tab()
+    slowest, names, attributes = tab.js(r"""(async () => {
+        const { Markdown } = await import('/ui/markdown/render.js');
+        const parts = ['{', '\\frac', 'x^', '_x', '\\left(', '\\begin{array}{c}', '&', '\\\\', '\\text{$', "'", '\\sqrt[', '\\foo{', '\\href{javascript:x}{y}', '\\not', '\\big', '\\displaystyle ', '\\rm ', 'a\\over ', '\\color{', '\\hat', '1,000,', '<img src=x onerror=x>', '\u202e', '\\unicode{x}', '\\hline ', '&&&&&&&&\\\\'];
+        const texts = parts.flatMap((part) => [3900, 5900, 9900].flatMap((length) => { const body = part.repeat(length / part.length); return [`$${body}$`, `$$\n${body}\n$$`, `\\[${body}\\]`]; }));
+        for (const mark of ['$', '$a ', '$a', '$1', '$$', '$$a ', '\\(', '\\(a', '\\[', '\\[a', '\\)', 'a$ ', '$`']) texts.push(mark.repeat(19900 / mark.length), `${mark}\n`.repeat(40000 / mark.length), `- ${mark}\n`.repeat(10000));
+        const seen = [new Set(), new Set()];
+        let slowest = [0, ''];
+        for (const text of texts) {
+            const markdown = new Markdown();
+            const started = performance.now();
+            markdown.update(text);
+            const took = Math.round(performance.now() - started);
+            if (took > slowest[0]) slowest = [took, text.slice(0, 20)];
+            for (const element of markdown.element.querySelectorAll('math, math *')) {
+                seen[0].add(element.localName);
+                for (const { name } of element.attributes) seen[1].add(name);
+            }
+        }
+        return [slowest, ...seen.map((set) => [...set].sort())];
+    })()""")
+    print(f"    slowest: {slowest[0]} ms for {slowest[1]!r}", end="")
+    assert set(names) <= set("math semantics annotation mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mstyle mphantom span".split()), names
+    assert set(attributes) <= set("display encoding mathvariant stretchy fence form symmetric lspace rspace width displaystyle scriptlevel class linethickness accent accentunder minsize maxsize movablelimits title".split()), attributes
+    in_time(slowest[0] < 1000, slowest)
 
 
 def test_hostile_markdown_takes_little_time(site):
