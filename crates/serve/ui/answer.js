@@ -4,6 +4,7 @@ import { ApiError, events, send } from "./api.js";
 import { conversations } from "./conversations.js";
 import { ancestors, contentOf } from "./tree.js";
 import { messageOf, randomSeed } from "./text.js";
+import { reasoningFields } from "./views/reasoning.js";
 
 /**
  * @typedef {import("./tree.js").Conversation} Conversation
@@ -38,7 +39,7 @@ export function requestOf(options) {
     const schema = JSON.parse(options.schema);
     request.response_format = { type: "json_schema", json_schema: { name: "answer", schema, strict: true } };
   }
-  return request;
+  return { ...request, ...reasoningFields(options.reasoning) };
 }
 
 /**
@@ -133,7 +134,8 @@ export class Answer extends EventTarget {
     this.startedAt = performance.now();
     const body = bodyOf(this.messages, this.message);
     const response = await send("/v1/chat/completions", { body, signal: this.stopper.signal });
-    const ignored = response.headers.get("x-peri-ignored");
+    // An effort that is the model's own anyway changes nothing, and the reader need not know.
+    const ignored = response.headers.get("x-peri-ignored")?.split(", ").filter((name) => name !== "reasoning_effort").join(", ");
     if (ignored) this.message.ignored = ignored;
     for await (const batch of events(response)) {
       for (const event of batch) this.take(event);

@@ -165,6 +165,29 @@ export async function models() {
   }));
 }
 
+/** @typedef {{ template: string }} Abilities */
+
+/** @type {Map<string, Promise<Abilities>>} */
+const known = new Map();
+
+/**
+ * What the chat template of a model can do; nothing is known of it if the server does not show it.
+ *
+ * @param {string} model
+ * @returns {Promise<Abilities>}
+ */
+export function abilities(model) {
+  let found = known.get(model);
+  if (!found) {
+    found = json("/api/show", { body: { model }, quiet: true }).then(({ template }) => ({ template: String(template ?? "") })).catch(() => {
+      known.delete(model);
+      return { template: "" };
+    });
+    known.set(model, found);
+  }
+  return found;
+}
+
 /** @type {Promise<any> | undefined} */
 let document_;
 

@@ -82,6 +82,10 @@ const ICONS = {
   more: "M6 12h.01M12 12h.01M18 12h.01",
   check: "M5 12.5l4.5 4.5L19 7.5",
   equal: "M5 9h14M5 15h14",
+  save: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  braces: "M9 4H7v6l-2 2 2 2v6h2M15 4h2v6l2 2-2 2v6h-2",
+  load: "M12 20V9M7 13l5-5 5 5M5 4h14",
+  pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
   down: "M12 5v14M6 13l6 6 6-6",
 };
 

@@ -111,7 +111,7 @@ function readMessages(given, conversation) {
 /** Settings that are sent to the server: plain JSON of known names. @param {unknown} given */
 function readOptions(given) {
   const names = ["model", "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop", "presence_penalty",
-    "frequency_penalty", "repetition_penalty", "response_format", "schema", "logprobs", "top_logprobs"];
+    "frequency_penalty", "repetition_penalty", "response_format", "schema", "reasoning", "reasoning_effort", "chat_template_kwargs", "logprobs", "top_logprobs"];
   return Object.fromEntries(Object.entries(object(given)).filter(([name]) => names.includes(name)));
 }
 

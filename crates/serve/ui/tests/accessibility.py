@@ -63,7 +63,7 @@ RICH = ("say # A title\n\nSome **bold** and `code`, a [link](https://example.com
         "```python\n# comment\ndef f(x):\n    return \"text\" + str(42)  # a line that is much longer than the window of a phone, so that it must scroll\n```\n\nמה שלומך היום? שלום")
 
 
-def check_views(site, ask, button):
+def check_views(site, ask, button, choose):
     """Problems of all views, at three widths, in both themes."""
     problems = []
     tab = site.tab(width=1440, height=900)
@@ -97,11 +97,13 @@ def check_views(site, ask, button):
     tab.key("?")
     check("help")
     tab.key("Escape")
-    tab.click(button("Request and reproducibility"))
+    choose(tab, "Request and reproducibility")
     check("request")
     tab.key("Escape")
-    tab.js("document.querySelector('.menu').open = true")
+    tab.click(".message.assistant.last .menu-button")
+    tab.wait("document.querySelector('.menu:popover-open')")
     check("menu")
+    tab.key("Escape")
     for view in ("embeddings", "tokenizer", "server"):
         tab.js(f"location.hash = '#/{view}'")
         tab.wait("document.querySelector('.tool-view h1')")

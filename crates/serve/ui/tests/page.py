@@ -74,6 +74,14 @@ def button(label, within=".message.assistant.last"):
     return f"{within} [aria-label='{label}']"
 
 
+def choose(tab, label, within=".message.assistant.last"):
+    """Clicks an item of the menu of a message."""
+    tab.click(f"{within} .menu-button")
+    tab.wait("document.querySelector('.menu:popover-open')")
+    tab.js(f"[...document.querySelectorAll('.menu:popover-open button')].find((b) => b.textContent === {json.dumps(label)}).setAttribute('data-chosen', '')")
+    tab.click("[data-chosen]")
+
+
 def stored(tab, store="messages"):
     return tab.js(f"import('/ui/database.js').then((d) => d.all('{store}'))")
 
@@ -339,7 +347,192 @@ def test_reasoning_is_folded(site):
     assert tab.js("document.querySelector('.reasoning-text').textContent") == "Let me think."
 
 
+# The first view, and what surrounds messages
+
+
+def test_first_view_fills_its_place_and_nothing_jumps(site):
+    for width in (390, 1280):
+        tab = site.tab(width=width, height=800)
+        box = "(() => { const [m, c] = ['#main', '.chat'].map((s) => document.querySelector(s).getBoundingClientRect()); return [c.x - m.x, c.y - m.y, m.width - c.width, m.height - c.height]; })()"
+        places = "['.head', '.title', '.composer', '#composer'].map((s) => { const { x, y } = document.querySelector(s).getBoundingClientRect(); return [s, x, y]; })"
+        shifts = "new Promise((done) => { new PerformanceObserver((list) => done(list.getEntries().reduce((sum, { value }) => sum + value, 0))).observe({ type: 'layout-shift', buffered: true }); setTimeout(() => done(0), 300); })"
+        assert tab.js(box) == [0, 0, 0, 0]
+        before = tab.js(places)
+        assert tab.js(shifts) < 0.01
+        ask(tab, "hello")
+        assert tab.js(box) == [0, 0, 0, 0] and tab.js(places) == before, (before, tab.js(places))
+        assert tab.js(shifts) < 0.01
+        assert tab.js("getComputedStyle(document.querySelector('.messages')).paddingTop") == "16px"
+
+
+def test_theme_of_the_system_holds_before_any_script(site):
+    page = urllib.request.urlopen(site.url).read().decode()
+    assert "data-theme" not in page
+    tab = site.tab(dark=True)
+    tab.js("delete document.documentElement.dataset.theme")
+    assert tab.js("getComputedStyle(document.body).backgroundColor") == "rgb(24, 22, 20)"
+    tab.js("document.documentElement.dataset.theme = 'light'")
+    assert tab.js("getComputedStyle(document.body).backgroundColor") == "rgb(253, 252, 250)"
+
+
+def test_nothing_is_sent_while_there_is_nothing(site):
+    tab = site.tab()
+    disabled = "document.querySelector('.send').disabled"
+    assert tab.js(disabled)
+    for text, expected in (("   ", True), ("hello", False)):
+        tab.js("document.getElementById('composer').select()")
+        tab.type(text)
+        assert tab.js(disabled) is expected, text
+    tab.js("document.getElementById('composer').select()")
+    tab.type(" ")
+    tab.js("(() => { const d = new DataTransfer(); d.items.add(new File(['x'], 'a.txt', { type: 'text/plain' })); document.querySelector('.conversation').dispatchEvent(new DragEvent('drop', { dataTransfer: d, bubbles: true, cancelable: true })); })()")
+    tab.wait(f"!{disabled} && document.querySelector('.files').textContent.includes('1 token')")
+    tab.click("[aria-label='Remove a.txt']")
+    assert tab.js(disabled)
+    tab.js("document.getElementById('composer').select()")
+    ask(tab, "rate 50 200", wait=False)
+    tab.wait("document.querySelector('.send.stop')")
+    assert not tab.js(disabled)
+    tab.click(".send")
+    done(tab)
+    assert tab.js(disabled)
+
+
+def test_messages_have_four_icons_and_a_menu_inside_the_window(site):
+    for width, height in ((1280, 800), (390, 700)):
+        tab = site.tab(width=width, height=height)
+        ask(tab, "hello")
+        for within, labels in ((".message.assistant", ["Copy", "Regenerate", "Edit", "Token probabilities"]), (".message.user", ["Copy", "Edit"])):
+            assert tab.js(f"[...document.querySelectorAll('{within} .tools > .icon-button:not(.menu-button)')].map((b) => b.title)") == labels
+            tab.click(f"{within} .menu-button")
+            tab.wait("document.querySelector('.menu:popover-open')")
+            box = tab.js("(() => { const { left, top, right, bottom } = document.querySelector('.menu:popover-open').getBoundingClientRect(); return [left, top, innerWidth - right, innerHeight - bottom]; })()")
+            assert min(box) >= 0, box
+            names = tab.js("[...document.querySelectorAll('.menu:popover-open button')].map((b) => b.textContent)")
+            assert names[-3:] == ["New chat from here", "Quote", "Delete"] and ("Request and reproducibility" in names) == (within == ".message.assistant"), names
+            # A second click closes it, the arrow keys move, and Esc gives the focus back.
+            tab.click(f"{within} .menu-button")
+            tab.wait("!document.querySelector('.menu:popover-open')")
+            tab.click(f"{within} .menu-button")
+            tab.wait("document.querySelector('.menu:popover-open')")
+            tab.key("ArrowDown")
+            assert tab.js("document.activeElement.textContent") == names[1]
+            tab.key("Escape")
+            tab.wait("!document.querySelector('.menu:popover-open')")
+            assert tab.js(f"document.activeElement.matches('{within} .menu-button')")
+        choose(tab, "Quote")
+        assert tab.js("document.getElementById('composer').value").startswith("> ")
+
+
+def test_json_is_shown_as_code(site):
+    tab = site.tab()
+    code = "document.querySelector('.message.last .code-block code')"
+    ask(tab, 'say {"a":[1,{"b":"x,y: {}"}],"n":12345678901234567890,"a":2,"e":{},"t":true}')
+    assert tab.js(f"{code}.textContent") == '{\n  "a": [\n    1,\n    {\n      "b": "x,y: {}"\n    }\n  ],\n  "n": 12345678901234567890,\n  "a": 2,\n  "e": {},\n  "t": true\n}'
+    assert tab.js(f"[...{code}.querySelectorAll('.code-call')].map((e) => e.textContent)")[:3] == ['"a"', '"b"', '"n"'] and tab.text(".message.last .code-head span") == "json"
+    for text in ("say [see below] and **more**", "say {not json}", "say 12", 'say "text"'):
+        ask(tab, text)
+        assert tab.js(f"{code} === null"), text
+    # With a schema it is code while it grows, and if it is cut.
+    tab.click("[aria-label='Settings']")
+    tab.js("document.getElementById('schema').focus()")
+    tab.type('{"type": "object"}')
+    time.sleep(0.3)
+    ask(tab, 'say {"a": [1, 2')
+    assert tab.js(f"{code}.textContent") == '{\n  "a": [\n    1,\n    2'
+    tab.click(button("Token probabilities"))
+    tab.wait("document.querySelector('.message.last .tokens')")
+    tab.click(button("Token probabilities"))
+    assert tab.js(f"{code}.textContent").startswith("{")
+
+
+def test_tool_calls_are_shown_as_code(site):
+    tab = site.tab()
+    ask(tab, "call Wait.")
+    assert tab.text(".tool-call strong") == "Calls weather"
+    assert tab.text(".tool-call code") == '{\n  "city": "Oslo",\n  "days": 3\n}'
+
+
 # Control
+
+
+def test_fields_show_the_defaults_of_the_model(site):
+    tab = site.tab()
+    tab.click("[aria-label='Settings']")
+    shown = tab.js("Object.fromEntries([...document.querySelectorAll('.settings input[type=number]')].map((e) => [e.id.replace('option-', ''), e.placeholder]))")
+    assert shown == {"temperature": "0.6", "top_p": "0.95", "top_k": "20", "min_p": "0", "max_tokens": "context", "repetition_penalty": "1", "presence_penalty": "0", "frequency_penalty": "0"}, shown
+    ask(tab, "hello")
+    assert not {"temperature", "top_p", "top_k", "min_p"} & set(site.requests()[-1])
+
+
+def test_reasoning_is_switched_as_the_template_can(site):
+    choices = tuple((template, tuple(values)) for template, values in (
+        ("{% if enable_thinking is defined and enable_thinking is false %}", ["", "off", "on"]), ("{{ 'Reasoning: ' + reasoning_effort }}", ["", "low", "medium", "high"]),
+        ("{% if not thinking is defined %}", ["", "off", "on"]), ("{% if enable_thinking %}{{ reasoning_effort }}", ["", "off", "low", "medium", "high"]), ("<think>", [""]), ("", [""])))
+    fields = {"": {}, "off": {"reasoning_effort": "none"}, "on": {"chat_template_kwargs": {"enable_thinking": True, "thinking": True}}, "high": {"reasoning_effort": "high"}}
+    for template, values in choices:
+        site.state.template = template
+        tab = site.tab()
+        tab.wait(f"document.querySelector('.reasoning-choice').hidden === {str(len(values) == 1).lower()}")
+        if len(values) == 1:
+            continue
+        assert tab.js("[...document.querySelectorAll('.reasoning-choice option')].map((o) => o.value)") == list(values)
+        for value in set(values) & set(fields):
+            tab.js(f"(() => {{ const s = document.querySelector('.reasoning-choice'); s.value = {json.dumps(value)}; s.dispatchEvent(new Event('change')); }})()")
+            ask(tab, "hello")
+            body = site.requests()[-1]
+            assert {name: body[name] for name in ("reasoning_effort", "chat_template_kwargs") if name in body} == fields[value], (template, value, body)
+        # The choice belongs to the conversation.
+        last = tab.js("document.querySelector('.reasoning-choice').value")
+        tab.js("window.before = true; location.reload()")
+        tab.wait("!window.before && document.documentElement.dataset.ready !== undefined && !document.querySelector('.reasoning-choice').hidden")
+        assert tab.js("document.querySelector('.reasoning-choice').value") == last
+
+
+def test_meter_shows_how_full_the_context_is(site):
+    tab = site.tab()
+    value = "document.querySelector('.context').getAttribute('aria-valuetext')"
+    assert tab.js(value) == "0 of 131,072 tokens, 0 %"
+    ask(tab, "hello")
+    tab.wait(f"{value} === '32 of 131,072 tokens, 0 %'")
+    # A draft is added, and an edited answer is counted again.
+    tab.js("(() => { const f = document.getElementById('composer'); f.value = 'word '.repeat(300); f.dispatchEvent(new Event('input')); })()")
+    tab.wait(f"{value}.startsWith('333 of')")
+    tab.js("(() => { const f = document.getElementById('composer'); f.value = ''; f.dispatchEvent(new Event('input')); })()")
+    tab.wait(f"{value}.startsWith('32 of')")
+    tab.click(button("Edit"))
+    tab.js("document.querySelector('textarea.edit').select()")
+    tab.type("one two three")
+    tab.click(".edit-buttons .primary")
+    tab.wait(f"{value}.startsWith('11 of')")
+    shares = tab.js("""import('/ui/views/meter.js').then(({ ContextMeter }) => [[0, 100], [74, 100], [75, 100], [93, 100], [120, 100], [5, 0]].map(([used, limit]) => {
+        const meter = new ContextMeter();
+        meter.set(used, limit);
+        return meter.element.hidden ? 'hidden' : `${meter.element.className}|${meter.element.getAttribute('aria-valuenow')}|${meter.text.textContent}`;
+    }))""")
+    assert shares == ["context|0|0 / 100", "context|74|74 / 100", "context nearly-full|75|75 / 100", "context full|93|93 / 100", "context full|100|120 / 100", "hidden"], shares
+
+
+def test_models_are_loaded_unloaded_and_pinned(site):
+    tab = site.tab("#/server")
+    row = "document.querySelector('tr[data-id=mock]')"
+    tab.wait(f"{row}?.textContent.includes('Ready')")
+    assert "37 MiB of 64 MiB" in tab.text(".memory") and "4.4 MiB weights, 13 MiB cache" in tab.js(f"{row}.textContent")
+    tab.click("[aria-label='Unload mock']")
+    tab.wait(f"{row}.textContent.includes('Not in memory') && {row}.textContent.includes('18 MiBwhen loaded')")
+    tab.click("[aria-label='Keep mock in memory']")
+    tab.wait("document.querySelector('[aria-label=\"Keep mock in memory\"]').getAttribute('aria-pressed') === 'true'")
+    assert tab.js("document.activeElement.getAttribute('aria-label')") == "Keep mock in memory"
+    tab.click("[aria-label='Load mock']")
+    tab.wait(f"{row}.textContent.includes('Ready')")
+    site.state.model_state = "loading"
+    tab.wait(f"{row}.querySelector('progress')?.value === 40 && {row}.textContent.includes('packing, 40 %')")
+    assert [(path, body) for path, body in site.state.requests if path.startswith("/admin/") and body] == [
+        ("/admin/unload", {"model": "mock"}), ("/admin/pin", {"model": "mock", "pin": True}), ("/admin/load", {"model": "mock"})]
+    site.state.model_state, site.state.admin = "ready", False
+    tab.wait(f"{row}.textContent.includes('Ready')")
+    tab.click("[aria-label='Unload mock']")
+    tab.wait("document.querySelector('.models .notice')?.textContent.includes('has not the scope admin') && !document.querySelector('.model-actions button')")
 
 
 def test_settings_are_sent(site):
@@ -394,6 +587,24 @@ def test_preset_is_saved_and_used(site):
 # Insight
 
 
+def test_alternatives_stand_beside_their_token_at_every_width(site):
+    for width, height in ((1280, 800), (768, 700), (390, 700), (360, 640)):
+        tab = site.tab(width=width, height=height)
+        ask(tab, "rate 2000 400")
+        tab.click(button("Token probabilities"))
+        tab.wait("document.querySelectorAll('.token').length === 400")
+        for index in (0, 7, 150, 399):
+            tab.js(f"(() => {{ const t = document.querySelectorAll('.token')[{index}]; t.scrollIntoView({{ block: 'center' }}); t.click(); }})()")
+            tab.js("new Promise((done) => setTimeout(done, 200))")
+            text, panel, view = tab.js("""['.token[aria-selected=true]', '.alternatives', '.scroller'].map((s) => { const { left, top, right, bottom } = document.querySelector(s).getBoundingClientRect(); return { left, top, right, bottom }; })""")
+            box = tab.js("(() => { const { left, top, right, bottom } = document.querySelector('.tokens').getBoundingClientRect(); return { left, top, right, bottom }; })()")
+            apart = lambda a, b: a["right"] <= b["left"] + 1 or b["right"] <= a["left"] + 1 or a["bottom"] <= b["top"] + 1 or b["bottom"] <= a["top"] + 1
+            assert apart(panel, box), (width, index, panel, box)
+            assert panel["left"] >= 0 and panel["right"] <= width and panel["top"] >= view["top"] - 1 and panel["bottom"] <= view["bottom"] + 1, (width, index, panel, view)
+            assert text["bottom"] > view["top"] and text["top"] < view["bottom"], (width, index, text)
+            assert tab.text(".alternatives p") == f"Token {index + 1} of 400"
+
+
 def test_tokens_show_probabilities_and_take_alternatives(site):
     tab = site.tab()
     ask(tab, "hello")
@@ -425,7 +636,7 @@ def test_tokens_show_probabilities_and_take_alternatives(site):
 def test_run_again_compares_bytes(site):
     tab = site.tab()
     ask(tab, "hello")
-    tab.click(button("Request and reproducibility"))
+    choose(tab, "Request and reproducibility")
     tab.wait("document.querySelector('dialog[open]')")
     body = json.loads(tab.text("[aria-label='JSON']"))
     assert body["messages"] == [{"role": "user", "content": "hello"}] and body == site.requests()[-1]
@@ -526,7 +737,7 @@ def test_export_and_import_round_trip(site):
 def test_deletions_can_be_undone(site):
     tab = site.tab()
     ask(tab, "hello")
-    tab.click(button("Delete"))
+    choose(tab, "Delete")
     tab.wait("document.querySelectorAll('.message').length === 1")
     tab.js("[...document.querySelectorAll('.toast button')].find((b) => b.textContent === 'Undo').click()")
     tab.wait("document.querySelectorAll('.message').length === 2")
@@ -704,7 +915,7 @@ def test_live_region_keeps_the_end_of_an_answer(site):
 
 
 def test_every_view_is_accessible_in_both_themes(site):
-    problems = accessibility.check_views(site, ask, button)
+    problems = accessibility.check_views(site, ask, button, choose)
     assert problems == [], "\n".join(problems)
 
 
@@ -805,7 +1016,7 @@ def test_real_server_tells_and_repeats_stories(site):
         tab.wait(f"document.querySelector('.message.last .body').textContent.trim().length > {len(first) + 20}")
         done(tab)
         assert answer(tab).startswith(first)
-        tab.click(button("Request and reproducibility"))
+        choose(tab, "Request and reproducibility")
         tab.click(".again button")
         tab.wait("document.querySelector('.result.same, .result.differs')")
         assert "Equal, byte for byte" in tab.text(".result")
@@ -831,7 +1042,7 @@ def test_real_server_tells_and_repeats_stories(site):
         assert kept
         peri = Peri(peri.port)
         tab.wait("document.querySelector('.offline').hidden")
-        tab.js("document.querySelector('.message.last [aria-label=\\'Continue this answer\\']').click()")
+        choose(tab, "Continue this answer")
         tab.wait(f"document.querySelector('.message.last .body').textContent.trim().length >= {len(kept)} && !document.querySelector('.streaming')", 20)
         assert answer(tab).startswith(kept)
         foreign = [url for url in tab.requests if not url.startswith(peri.url)]

@@ -3,6 +3,7 @@
 The model obeys the last user message:
 
     say TEXT           the text, some characters at a time
+    call TEXT          the text, and a call of a tool
     rate N COUNT       COUNT words, N of them a second
     fail               an error in mid-answer
     long               stops with finish_reason `length`
@@ -36,6 +37,10 @@ class State:
         self.key = None
         self.requests = []
         self.foreign = []
+        # Of `mock`; `mock-embed` is in memory and pinned.
+        self.model_state, self.pinned = "ready", False
+        self.admin = True
+        self.template = "{%- if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -100,14 +105,25 @@ class Handler(BaseHTTPRequestHandler):
         given = json.loads(body) if body else None
         state.requests.append((path, given))
         if path == "/v1/models":
-            facts = {"architecture": "mock", "weight_bytes": 4653056}
-            return self.json({"object": "list", "data": [
-                {"id": "mock", "object": "model", "max_model_len": 131072, "meta": {"kind": "text", **facts}},
-                {"id": "mock-embed", "object": "model", "max_model_len": 512, "meta": {"kind": "embedding", **facts}}]})
+            return self.json({"object": "list", "data": [self.model("mock"), self.model("mock-embed")]})
+        if path == "/api/show":
+            return self.json({"template": state.template, "capabilities": ["completion", "thinking"]})
+        if path == "/debug/memory" and state.admin:
+            parts = {"weights": 4653056, "kv_live": 2 << 20, "kv_cached": 3 << 20, "kv_free": 8 << 20, "scratch": 1 << 20}
+            names = ["mock-embed"] + (["mock"] if state.model_state == "ready" else [])
+            return self.json({"budget": 64 << 20, "used": 20 << 20, "models": [{"model": name, **parts} for name in names]})
+        if path in ("/admin/load", "/admin/unload", "/admin/pin"):
+            if not state.admin:
+                return self.json({"error": {"message": "the key `page` has not the scope admin", "code": "permission_denied"}}, 403)
+            if path == "/admin/pin":
+                state.pinned = given["pin"]
+            else:
+                state.model_state = "ready" if path == "/admin/load" else "absent"
+            return self.json(self.model(given["model"]))
         if path == "/openapi.json":
             fields = {"properties": {"prompt": {}, "model": {}, "return_token_strs": {}}}
             post = {"post": {"requestBody": {"content": {"application/json": {"schema": fields}}}}}
-            return self.json({"paths": {"/tokenize": post, "/apply-template": post, "/metrics": {"get": {}}}})
+            return self.json({"paths": {"/tokenize": post, "/apply-template": post, "/metrics": {"get": {}}, "/debug/memory": {"get": {}}, "/admin/load": {"post": {}}}})
         if path == "/tokenize":
             pieces = re.findall(r"\s*\w+|\s*[^\w\s]+|\s+", given["prompt"])
             return self.json({"tokens": [len(p) for p in pieces], "token_strs": pieces, "count": len(pieces)})
@@ -129,6 +145,17 @@ class Handler(BaseHTTPRequestHandler):
         if path in ("/live", "/health", "/version"):
             return self.json({"status": "ok", "version": "0.0.0"})
         self.json({"error": {"message": f"there is no route {path}"}}, 404)
+
+    def model(self, name):
+        state = self.server.state
+        meta = {"architecture": "mock", "parameters": 1163264, "weight_bytes": 4653056, "memory_bytes": 18 << 20, "running": 0, "waiting": 0}
+        if name == "mock-embed":
+            return {"id": name, "object": "model", "max_model_len": 512, "meta": {"kind": "embedding", "state": "ready", "pinned": True, **meta}}
+        sampling = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
+        own = {"kind": "text", "state": state.model_state, "pinned": state.pinned, "sampling": sampling}
+        if state.model_state == "loading":
+            own["progress"] = {"phase": "packing", "percent": 40}
+        return {"id": name, "object": "model", "max_model_len": 131072, "meta": {**own, **meta}}
 
     def chat(self, body):
         messages = body["messages"]
@@ -154,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
         continued = body.get("continue_final_message")
         seed = body.get("seed", 0)
         pause, finish = 0.0, "stop"
-        if verb == "say":
+        if verb in ("say", "call"):
             tokens = re.findall(r"[^]?\S{1,12}\s*|\s+".replace("[^]?", ""), rest, re.S) if rest else []
         elif verb == "rate":
             speed, count = map(int, rest.split()[:2])
@@ -181,6 +208,9 @@ class Handler(BaseHTTPRequestHandler):
             self.event({"choices": [{"index": 0, "delta": {"content": token}, "logprobs": logprobs, "finish_reason": None}]})
             if pause:
                 time.sleep(max(0, started + (index + 1) * pause - time.monotonic()))
+        if verb == "call":
+            call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo", "days": 3}'}}
+            self.event({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]})
         self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": 20, "completion_tokens": len(tokens), "prompt_tokens_details": {"cached_tokens": 16}}
         self.event({"choices": [], "usage": usage})

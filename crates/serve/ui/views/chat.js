@@ -1,17 +1,20 @@
 /** A conversation: its messages, the answer that runs, and the composer. */
 
-import { models, send } from "../api.js";
+import { models, renderPrompt, send, tokenize } from "../api.js";
 import { Answer, isOrphaned, requestOf, running } from "../answer.js";
 import { conversations } from "../conversations.js";
 import * as database from "../database.js";
-import { fill, h, icon, iconButton } from "../dom.js";
+import { fill, h, iconButton } from "../dom.js";
 import { toMarkdown, toJson } from "../exchange.js";
 import { toast } from "../feedback.js";
+import { menuButton } from "../menu.js";
 import { preference, setPreference } from "../preferences.js";
 import { download, messageOf, uniqueId } from "../text.js";
 import { childrenOf, contentOf, selectedPath } from "../tree.js";
 import { Composer } from "./composer.js";
 import { MessageView } from "./message.js";
+import { ContextMeter } from "./meter.js";
+import { ReasoningChoice } from "./reasoning.js";
 import { inspect } from "./request.js";
 import { Settings } from "./settings.js";
 
@@ -53,17 +56,27 @@ export class ChatView {
     this.list = h("div", { class: "messages", role: "log", "aria-live": "off", "aria-label": "Conversation" });
     this.scroller = h("div", { class: "scroller", tabIndex: -1, onscroll: () => this.scrolled() }, this.list);
     this.toEnd = iconButton("down", "To the end", () => this.scrollToEnd(), { class: "to-end", hidden: true });
+    this.reasoning = new ReasoningChoice(() => this.chooseReasoning());
+    this.meter = new ContextMeter();
+    /** Tokens of the conversation without the draft. */
+    this.used = { tokens: 0, isExact: true };
     this.composer = new Composer({
       send: (text, files) => this.say(text, files),
       stop: () => this.stop(),
       model: () => this.picker.value || undefined,
-    });
+      count: () => this.showContext(),
+    }, this.reasoning.element, this.meter.element);
+    this.menu = menuButton("More", () => [
+      { label: "Rename", icon: "edit", run: () => this.rename() },
+      { label: "Export as Markdown", icon: "save", run: () => this.exportAs("md") },
+      { label: "Export as JSON", icon: "save", run: () => this.exportAs("json") },
+      { label: "Delete", icon: "trash", danger: true, run: () => this.removeConversation() }]);
     this.settingsButton = iconButton("sliders", "Settings", () => this.toggleSettings(), { "aria-expanded": "false" });
     this.offline = h("p", { class: "offline", role: "status", hidden: true }, "The server does not answer. Your chats are saved; answers can be continued once it is back.");
     this.head = h("header", { class: "head" },
       iconButton("menu", "Chats", () => this.page.openSidebar(), { class: "narrow-only" }),
       this.title,
-      this.picker, this.menu(), this.settingsButton);
+      this.picker, h("span", { class: "menu-place" }, this.menu), this.settingsButton);
     this.element = h("div", { class: "chat" },
       h("section", { class: "conversation", "aria-label": "Chat", ondragover: (/** @type {DragEvent} */ event) => this.drag(event), ondragleave: () => this.element.classList.remove("dropping"),
         ondrop: (/** @type {DragEvent} */ event) => this.drop(event) },
@@ -72,31 +85,6 @@ export class ChatView {
     this.toggleSettings(preference("settings", false) && innerWidth > 1100);
     new ResizeObserver(() => this.stick && this.pin()).observe(this.list);
     conversations.addEventListener("conversation", (event) => this.changedElsewhere(/** @type {CustomEvent} */ (event).detail));
-  }
-
-  menu() {
-    const item = (/** @type {string} */ label, /** @type {() => void} */ run) =>
-      h("button", { type: "button", onclick: () => { details.open = false; run(); } }, label);
-    const details = h("details", { class: "menu" },
-      h("summary", { "aria-label": "More", title: "More" }, icon("more")),
-      h("div", {},
-        item("Rename", () => this.rename()),
-        item("Export as Markdown", () => this.exportAs("md")),
-        item("Export as JSON", () => this.exportAs("json")),
-        item("Delete", () => this.removeConversation())));
-    details.addEventListener("focusout", (/** @type {FocusEvent} */ event) => {
-      if (event.relatedTarget && !details.contains(/** @type {Node} */ (event.relatedTarget))) details.open = false;
-    });
-    details.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Escape" || !details.open) return;
-      details.open = false;
-      details.querySelector("summary").focus();
-      event.stopPropagation();
-    });
-    document.addEventListener("click", (event) => {
-      if (!details.contains(/** @type {Node} */ (event.target))) details.open = false;
-    });
-    return details;
   }
 
   /** @param {string | null} id */
@@ -117,6 +105,7 @@ export class ChatView {
     this.options = conversation ? structuredClone(conversation.options) : structuredClone(preference("options", {}));
     this.system = conversation ? conversation.system : preference("system", "");
     this.settings.set(this.options, this.system);
+    this.reasoning.set(this.options.reasoning);
     this.composer.open(conversation?.id ?? "new");
     this.showModels();
     this.show();
@@ -170,10 +159,12 @@ export class ChatView {
     this.renderIdle(views);
     this.title.textContent = this.conversation?.title ?? "New chat";
     document.title = this.conversation ? `${this.conversation.title} – Perihelion` : "Perihelion";
-    this.element.classList.toggle("empty", !views.length);
+    // A chat that has not begun has no name, and nothing to export or delete.
+    this.menu.disabled = !this.conversation;
     const answer = this.runningAnswer();
     this.composer.setRunning(Boolean(answer));
     if (answer && answer.shownBy !== this) this.follow(answer);
+    if (!answer) this.countContext();
   }
 
   /** Puts elements into the list, and moves only those that are not in their place. @param {Element[]} elements */
@@ -294,7 +285,7 @@ export class ChatView {
     this.stop();
     let request;
     try {
-      request = requestOf({ ...this.options, model: this.picker.value || undefined });
+      request = requestOf({ ...this.options, model: this.picker.value || undefined, reasoning: this.reasoning.value });
     } catch (error) {
       Object.assign(message, { state: "failed", error: `The JSON schema is not JSON: ${messageOf(error)}` });
       await conversations.saveMessage(message);
@@ -317,6 +308,7 @@ export class ChatView {
     const draw = () => {
       waiting = false;
       this.views.get(answer.message.id)?.update();
+      this.showContext(answer.received);
       this.page.announcer.follow(answer.message.text);
     };
     answer.addEventListener("change", () => {
@@ -388,7 +380,7 @@ export class ChatView {
   /** @param {Message} message */
   async fork(message) {
     if (!this.conversation) return;
-    const path = selectedPath(this.conversation, this.messages.values()).map(({ message }) => message);
+    const path = this.path();
     const until = path.slice(0, path.findIndex(({ id }) => id === message.id) + 1);
     const copy = await conversations.fork(this.conversation, until);
     location.hash = `#/c/${copy.id}`;
@@ -466,7 +458,37 @@ export class ChatView {
   saveOptions() {
     this.options = this.settings.options;
     this.system = this.settings.system;
+    this.reasoning.set(this.options.reasoning);
     this.keepOptions();
+  }
+
+  chooseReasoning() {
+    this.options.reasoning = this.reasoning.wanted || undefined;
+    this.settings.options.reasoning = this.options.reasoning;
+    this.keepOptions();
+  }
+
+  // The context
+
+  /** @param {number} [more] Tokens of the answer that runs. */
+  showContext(more = 0) {
+    const { tokens, isExact } = this.used;
+    this.meter.set(tokens + this.composer.tokens + more, this.model()?.maxLength ?? 0, isExact && !more);
+  }
+
+  /** Counts the tokens of the shown branch: the server told them with the last answer, or counts the prompt again. */
+  async countContext() {
+    const path = this.path();
+    const last = path[path.length - 1];
+    const counting = (this.counting = Symbol());
+    const stats = last?.edited ? undefined : last?.stats;
+    if (!last || stats?.promptTokens !== undefined) this.used = { tokens: stats ? (stats.promptTokens ?? 0) + stats.tokens : 0, isExact: true };
+    else {
+      const used = await countPrompt(this.body());
+      if (counting !== this.counting || this.runningAnswer()) return;
+      this.used = used;
+    }
+    this.showContext();
   }
 
   keepOptions() {
@@ -475,9 +497,14 @@ export class ChatView {
     if (conversation) conversations.update(conversation.id, { options: structuredClone(options), system });
   }
 
+  /** The messages of the shown branch. */
+  path() {
+    return this.conversation ? selectedPath(this.conversation, this.messages.values()).map(({ message }) => message) : [];
+  }
+
   /** The body that the next answer would be asked for with. */
   body() {
-    const path = this.conversation ? selectedPath(this.conversation, this.messages.values()).map(({ message }) => message) : [];
+    const path = this.path();
     const messages = path.map((message) => ({ role: String(message.role), content: contentOf(message) }));
     if (messages[messages.length - 1]?.role === "assistant" || !messages.length) {
       if (this.composer.field.value) messages.push({ role: "user", content: this.composer.field.value });
@@ -510,13 +537,24 @@ export class ChatView {
     });
     fill(this.picker, options.length ? options : [h("option", { value: "" }, this.models.length ? "No model for text" : "No model")]);
     this.picker.value = wanted ?? names[0] ?? "";
-    this.settings.setModel(this.models.find(({ id }) => id === this.picker.value));
+    this.showModel();
+  }
+
+  /** The chosen model. */
+  model() {
+    return this.models.find(({ id }) => id === this.picker.value);
+  }
+
+  showModel() {
+    this.settings.setModel(this.model());
+    this.reasoning.setModel(this.model()?.id);
+    this.showContext();
   }
 
   pick() {
     this.options.model = this.picker.value;
     this.settings.options.model = this.picker.value;
-    this.settings.setModel(this.models.find(({ id }) => id === this.picker.value));
+    this.showModel();
     this.keepOptions();
   }
 
@@ -544,7 +582,7 @@ export class ChatView {
 
   /** @param {KeyboardEvent} event @returns {boolean} Whether the key did something. */
   key(event) {
-    const path = this.conversation ? selectedPath(this.conversation, this.messages.values()).map(({ message }) => message) : [];
+    const path = this.path();
     const answer = path.findLast(({ role }) => role === "assistant");
     const focused = /** @type {HTMLElement | null} */ (document.activeElement?.closest(".message"));
     const chosen = path.find(({ id }) => id === focused?.dataset.id);
@@ -584,6 +622,18 @@ export class ChatView {
     if (!event.dataTransfer?.files.length) return;
     event.preventDefault();
     this.composer.addFiles(event.dataTransfer.files);
+  }
+}
+
+/** The tokens of a prompt, or about how many there are if the server does not say. @param {Record<string, any>} body */
+async function countPrompt(body) {
+  const about = { tokens: Math.ceil(JSON.stringify(body.messages).length / 4), isExact: false };
+  try {
+    const prompt = await renderPrompt(body);
+    const tokens = prompt === null ? null : await tokenize(prompt, body.model);
+    return tokens ? { tokens: tokens.length, isExact: true } : about;
+  } catch {
+    return about;
   }
 }
 

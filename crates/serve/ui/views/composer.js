@@ -19,9 +19,10 @@ export function isSendKey(event) {
 
 export class Composer {
   /**
-   * @param {{ send: (text: string, files: { name: string, text: string }[]) => void, stop: () => void, model: () => string | undefined }} actions
+   * @param {{ send: (text: string, files: { name: string, text: string }[]) => void, stop: () => void, model: () => string | undefined, count: (tokens: number) => void }} actions
+   * @param {...Node} controls What stands below the field.
    */
-  constructor(actions) {
+  constructor(actions, ...controls) {
     this.actions = actions;
     this.draft = "new";
     /** @type {{ name: string, text: string, count?: string }[]} */
@@ -34,11 +35,11 @@ export class Composer {
     this.button = h("button", { type: "submit", class: "send", title: "Send" });
     this.chips = h("ul", { class: "files", "aria-label": "Files" });
     this.count = h("span", { class: "muted count" });
+    this.tokens = 0;
     this.element = h("form", { class: "composer", onsubmit: (/** @type {Event} */ event) => this.submit(event) },
-      this.chips,
+      this.chips, this.field,
       h("div", { class: "row" },
-        iconButton("clip", "Add text files", () => this.choose()),
-        this.field, this.count, this.button));
+        iconButton("clip", "Add text files", () => this.choose()), controls[0], h("span", { class: "room" }), this.count, controls.slice(1), this.button));
     this.setRunning(false);
   }
 
@@ -48,7 +49,7 @@ export class Composer {
     this.field.value = preference(`draft.${draft}`, "");
     this.files = [];
     this.showFiles();
-    this.grow();
+    this.show();
   }
 
   /** @param {boolean} running */
@@ -59,6 +60,12 @@ export class Composer {
     this.button.title = running ? "Stop (Esc)" : "Send (Enter)";
     this.button.classList.toggle("stop", running);
     fill(this.button, icon(running ? "stop" : "send"));
+    this.showState();
+  }
+
+  /** Nothing can be sent while there is nothing. */
+  showState() {
+    this.button.disabled = !this.running && !this.field.value.trim() && !this.files.length;
   }
 
   /** @param {Event} event */
@@ -84,19 +91,34 @@ export class Composer {
   }
 
   changed() {
-    this.grow();
     clearTimeout(this.saving);
     const { draft } = this;
     this.saving = setTimeout(() => setPreference(`draft.${draft}`, this.field.value || undefined), 300);
+    this.show();
+  }
+
+  /** Shows what follows from the text. */
+  show() {
+    this.grow();
+    this.showState();
     clearTimeout(this.counting);
     this.count.textContent = "";
+    if (!this.field.value && this.tokens) this.counted(0);
     if (this.field.value.length > 200) this.counting = setTimeout(() => this.showCount(), 500);
+  }
+
+  /** @param {number} tokens */
+  counted(tokens) {
+    this.tokens = tokens;
+    this.actions.count(tokens);
   }
 
   async showCount() {
     const text = this.field.value;
     const count = await countTokens(text, this.actions.model());
-    if (text === this.field.value) this.count.textContent = count;
+    if (text !== this.field.value) return;
+    this.count.textContent = inWords(count);
+    this.counted(count.tokens);
   }
 
   grow() {
@@ -138,7 +160,7 @@ export class Composer {
         const read = await readTextFile(file);
         this.files.push(read);
         this.showFiles();
-        read.count = await countTokens(read.text, this.actions.model());
+        read.count = inWords(await countTokens(read.text, this.actions.model()));
         this.showFiles();
       } catch (error) {
         toast(messageOf(error), { error: true });
@@ -148,6 +170,7 @@ export class Composer {
   }
 
   showFiles() {
+    this.showState();
     fill(this.chips);
     this.chips.hidden = !this.files.length;
     for (const file of this.files) {
@@ -163,5 +186,10 @@ export class Composer {
 /** @param {string} text @param {string} [model] */
 async function countTokens(text, model) {
   const tokens = await tokenize(text, model).catch(() => null);
-  return tokens ? plural(tokens.length, "token") : `about ${plural(Math.ceil(text.length / 4), "token")}`;
+  return { tokens: tokens?.length ?? Math.ceil(text.length / 4), isExact: tokens !== null };
+}
+
+/** @param {{ tokens: number, isExact: boolean }} count */
+function inWords({ tokens, isExact }) {
+  return `${isExact ? "" : "about "}${plural(tokens, "token")}`;
 }

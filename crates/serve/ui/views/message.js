@@ -3,7 +3,9 @@
 import { running } from "../answer.js";
 import { conversations } from "../conversations.js";
 import { fill, h, icon, iconButton } from "../dom.js";
-import { Markdown } from "../markdown/render.js";
+import { menuButton } from "../menu.js";
+import { codeBlock, Markdown } from "../markdown/render.js";
+import { formatJson, isJson } from "../json-text.js";
 import { copy, duration, plural, rate } from "../text.js";
 import { isSendKey } from "./composer.js";
 import { tokenView } from "./token-view.js";
@@ -34,6 +36,8 @@ export class MessageView {
     this.actions = actions;
     this.rendered = false;
     this.mode = "text";
+    /** The text that is shown as JSON. @type {string | null} */
+    this.json = null;
     const user = message.role === "user";
     this.signature = "";
     this.body = h("div", { class: "body" });
@@ -74,8 +78,24 @@ export class MessageView {
     if (message.role === "user") {
       fill(this.body, (message.files ?? []).map(fileView), h("p", { class: "said", dir: "auto" }, message.text));
     } else {
-      fill(this.body, this.markdown.element);
+      this.json = null;
+      this.showAnswer();
     }
+  }
+
+  /** Shows the text of an answer: Markdown, or JSON as code. */
+  showAnswer() {
+    const { text, state, request } = this.message;
+    const streaming = state === "streaming";
+    const json = isJson(text, streaming, request?.response_format) ? text : null;
+    if (json === null) {
+      this.markdown.update(text, streaming);
+      if (this.body.lastChild !== this.markdown.element) fill(this.body, this.markdown.element);
+    } else if (json !== this.json || !streaming) {
+      const code = formatJson(json);
+      if (this.body.querySelector("code")?.textContent !== code) fill(this.body, codeBlock({ text: code, language: "json", open: streaming }, streaming));
+    }
+    this.json = json;
   }
 
   /** Shows what changed. */
@@ -85,7 +105,7 @@ export class MessageView {
     this.element.classList.toggle("streaming", streaming);
     if (message.role === "assistant") {
       if (message.request?.model) this.name.textContent = String(message.request.model);
-      if (this.mode === "text") this.markdown.update(message.text, streaming);
+      if (this.mode === "text") this.showAnswer();
       this.showReasoning();
     }
     if (streaming && this.shownState === "streaming") this.showProgress();
@@ -117,7 +137,7 @@ export class MessageView {
     const { message } = this;
     const notes = [];
     for (const call of message.toolCalls ?? []) {
-      notes.push(h("div", { class: "tool-call" }, h("strong", {}, `Calls ${call.name}`), h("pre", { tabIndex: 0 }, h("code", {}, call.arguments))));
+      notes.push(h("div", { class: "tool-call" }, h("strong", {}, `Calls ${call.name}`), codeBlock({ text: formatJson(call.arguments), language: "json" }, message.state === "streaming")));
     }
     const more = (/** @type {string} */ label) => h("button", { type: "button", class: "link proceed", onclick: () => this.actions.proceed(message) }, label);
     if (message.state === "length") notes.push(h("p", { class: "notice" }, "The answer reached its limit of tokens. ", more("Continue")));
@@ -147,23 +167,29 @@ export class MessageView {
     const tools = h("div", { class: "tools", role: "group", "aria-label": "Actions" });
     if (this.siblings.length > 1) tools.append(this.branches());
     if (!streaming) {
-      tools.append(iconButton("copy", "Copy", (event) => this.copy(event)), iconButton("edit", "Edit", () => this.edit()));
-      if (assistant) {
-        tools.append(
-          iconButton("again", "Regenerate", () => actions.regenerate(message)),
-          iconButton("forward", "Continue this answer", () => actions.proceed(message)),
-          (this.tokenButton = iconButton("heat", "Token probabilities", () => this.toggleTokens(), { "aria-pressed": String(this.mode === "tokens") })),
-          iconButton("code", "Request and reproducibility", () => actions.inspect(message)));
-      }
-      tools.append(
-        iconButton("quote", "Quote", () => actions.quote(message)),
-        iconButton("fork", "New chat from here", () => actions.fork(message)),
-        iconButton("trash", "Delete", () => actions.remove(message)));
+      tools.append(iconButton("copy", "Copy", (event) => this.copy(event)));
+      if (assistant) tools.append(iconButton("again", "Regenerate", () => actions.regenerate(message)));
+      tools.append(iconButton("edit", "Edit", () => this.edit()));
+      if (assistant) tools.append((this.tokenButton = iconButton("heat", "Token probabilities", () => this.toggleTokens(), { "aria-pressed": String(this.mode === "tokens") })));
+      tools.append(menuButton("More actions", () => this.moreActions()));
     }
     this.stats = h("p", { class: "stats" });
     fill(this.foot, tools, assistant && this.stats);
     if (streaming) this.showProgress();
     else if (assistant) fill(this.stats, this.statistics());
+  }
+
+  /** @returns {import("../menu.js").MenuItem[]} */
+  moreActions() {
+    const { message, actions } = this;
+    const ofAnswers = /** @type {const} */ ([
+      { label: "Continue this answer", icon: "forward", run: () => actions.proceed(message) },
+      { label: "Request and reproducibility", icon: "code", run: () => actions.inspect(message) }]);
+    return [
+      ...(message.role === "assistant" ? ofAnswers : []),
+      { label: "New chat from here", icon: "fork", run: () => actions.fork(message) },
+      { label: "Quote", icon: "quote", run: () => actions.quote(message) },
+      { label: "Delete", icon: "trash", danger: true, run: () => actions.remove(message) }];
   }
 
   branches() {
@@ -200,7 +226,6 @@ export class MessageView {
     this.tokenButton?.setAttribute("aria-pressed", String(this.mode !== "tokens"));
     if (this.mode === "tokens") {
       this.showBody();
-      this.markdown.update(message.text);
       return;
     }
     const tokens = running.get(message.id)?.tokens ?? (await conversations.tokens(message.id));
@@ -222,7 +247,6 @@ export class MessageView {
     const field = h("textarea", { class: "edit", dir: "auto", "aria-label": user ? "Edit your message" : "Edit the answer", value: message.text });
     const leave = () => {
       this.showBody();
-      if (!user) this.markdown.update(message.text);
       this.element.focus();
     };
     const save = (/** @type {boolean} */ answer) => {

@@ -1,8 +1,9 @@
 /** The state of the server: health, version, models, and graphs of its metrics. */
 
-import { json, models, openApi, send } from "../api.js";
+import { ApiError, json, models, openApi, send } from "../api.js";
 import { fill, h } from "../dom.js";
-import { messageOf, rate, size } from "../text.js";
+import { messageOf, rate } from "../text.js";
+import { ModelTable } from "./model-table.js";
 import { ToolView } from "./tool.js";
 
 const EVERY = 2000;
@@ -40,9 +41,9 @@ export class ServerView extends ToolView {
     super(page, "Server", "What runs, and how busy it is.");
     this.state = h("dl", { class: "facts-list" });
     this.graphs = h("div", { class: "graphs" });
-    this.models = h("div");
+    this.models = new ModelTable(() => this.refresh());
     this.requests = h("div");
-    this.content.append(this.state, this.graphs, this.requests, h("h2", {}, "Models"), this.models);
+    this.content.append(this.state, h("h2", {}, "Models"), this.models.element, h("h2", {}, "Activity"), this.graphs, this.requests);
     /** @type {Map<string, { time: number, value: number }[]>} */
     this.history = new Map();
   }
@@ -67,23 +68,22 @@ export class ServerView extends ToolView {
       fact("State", up ? String(health.value.status ?? "ok") : messageOf(health.reason), up ? "good" : "bad"),
       fact("Version", version.status === "fulfilled" ? String(version.value.version) : "unknown"),
       fact("Address", location.origin));
-    if (list.status === "fulfilled") this.showModels(list.value);
     const paths = document.status === "fulfilled" ? document.value.paths ?? {} : {};
+    if (list.status === "fulfilled") this.models.show(list.value, paths["/debug/memory"] ? await this.memory() : null, Boolean(paths["/admin/load"]));
     if (paths["/metrics"]) await this.showMetrics();
     else fill(this.graphs, h("p", { class: "muted" }, "This server has no route /metrics."));
     if (paths["/admin/requests"]) await this.showRequests();
   }
 
-  /** @param {import("../api.js").Model[]} list */
-  showModels(list) {
-    const rows = list.map(({ id, kind, maxLength, state, facts }) => h("tr", {},
-      h("th", { scope: "row" }, id), h("td", {}, kind), h("td", {}, state), h("td", { class: "align-right" }, maxLength.toLocaleString("en")),
-      h("td", {}, String(facts.meta?.architecture ?? "")), h("td", { class: "align-right" }, facts.meta?.weight_bytes ? size(facts.meta.weight_bytes) : "")));
-    const head = ["Name", "Kind", "State", "Context", "Architecture", "Weights"].map((name, index) => h("th", { scope: "col", class: index === 3 || index === 5 ? "align-right" : "" }, name));
-    if (!this.models.querySelector("table")) {
-      fill(this.models, h("div", { class: "table", tabIndex: 0, role: "region", "aria-label": "Models" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody"))));
+  /** The memory of the models, if this page may see it. @returns {Promise<import("./model-table.js").Memory | null>} */
+  async memory() {
+    if (this.memoryRefused) return null;
+    try {
+      return await json("/debug/memory", { quiet: true });
+    } catch (error) {
+      this.memoryRefused = error instanceof ApiError && [401, 403, 404].includes(error.status);
+      return null;
     }
-    fill(/** @type {Element} */ (this.models.querySelector("tbody")), rows);
   }
 
   async showMetrics() {
@@ -117,7 +117,7 @@ export class ServerView extends ToolView {
       const list = Array.isArray(answer) ? answer : answer.requests ?? answer.data ?? [];
       const rows = list.slice(0, 200).map((/** @type {any} */ request) => h("tr", {}, h("th", { scope: "row" }, String(request.id)), h("td", {}, String(request.model ?? "")), h("td", {}, String(request.state ?? request.stage ?? "")),
         h("td", {}, h("button", { type: "button", class: "link", onclick: () => send(`/admin/requests/${encodeURIComponent(request.id)}`, { method: "DELETE" }).catch(() => {}) }, "Cancel"))));
-      fill(this.requests, h("h2", {}, "Requests now"), rows.length ? h("table", {}, h("tbody", {}, rows)) : h("p", { class: "muted" }, "None."));
+      fill(this.requests, h("h2", {}, "Requests now"), rows.length ? h("table", { class: "requests" }, h("thead", { class: "visually-hidden" }, h("tr", {}, ["Request", "Model", "State", "Action"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)) : h("p", { class: "muted" }, "None."));
     } catch {
       fill(this.requests);
     }

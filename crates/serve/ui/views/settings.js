@@ -50,7 +50,7 @@ export class Settings {
       h("div", { class: "settings-body" },
         h("label", { class: "field", for: "system" }, "System prompt", this.systemField),
         h("h3", {}, "Sampling"),
-        h("p", { class: "muted" }, "An empty field leaves the choice to the model."),
+        h("p", { class: "muted" }, "An empty field takes the model's own value, which it shows."),
         NUMBERS.map(number),
         h("div", { class: "number" }, h("label", { for: "option-seed" }, "Seed", h("small", {}, "The same seed gives the same answer")),
           h("span", { class: "seed" }, this.seedField, this.seedLock)),
@@ -92,6 +92,11 @@ export class Settings {
 
   /** @param {import("../api.js").Model | undefined} model */
   setModel(model) {
+    const defaults = model?.facts.meta?.sampling ?? {};
+    for (const [name, field] of Object.entries(this.fields)) {
+      const value = defaults[name];
+      field.placeholder = typeof value === "number" ? String(Number(value.toPrecision(6))) : name === "max_tokens" ? "context" : "model";
+    }
     this.facts.textContent = model ? `${model.id} takes up to ${model.maxLength.toLocaleString("en")} tokens, prompt and answer together.` : "";
   }
 

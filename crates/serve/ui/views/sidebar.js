@@ -86,7 +86,7 @@ export class Sidebar {
       }
       list.append(this.row(id, title));
     }
-    if (!shown.length) nodes.push(h("p", { class: "muted empty" }, this.found ? "No chat contains this." : "Chats appear here."));
+    if (!shown.length) nodes.push(h("p", { class: "muted no-chats" }, this.found ? "No chat contains this." : "Chats appear here."));
     const focused = /** @type {HTMLElement | null} */ (this.list.contains(document.activeElement) ? document.activeElement : null);
     fill(this.list, nodes);
     focused?.focus();

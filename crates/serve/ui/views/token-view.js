@@ -42,7 +42,8 @@ function textOf(choices) {
  * @returns {HTMLElement}
  */
 export function tokenView(tokens, take) {
-  const details = h("div", { class: "alternatives", "aria-live": "off" });
+  const details = h("div", { class: "alternatives", "aria-live": "off" }, h("p", { class: "muted" }, "Point at a token to see what else could have stood there."));
+  const side = h("div", { class: "token-side" }, details);
   const box = h("div", {
     class: "tokens", role: "listbox", dir: "auto", tabIndex: 0, "aria-label": "Tokens with their probabilities. Arrow keys move, Enter opens the alternatives.",
   });
@@ -59,6 +60,7 @@ export function tokenView(tokens, take) {
     box.setAttribute("aria-activedescendant", option.id);
     option.scrollIntoView({ block: "nearest" });
     fill(details, alternatives(tokens, index, take));
+    placeBeside(details, /** @type {HTMLElement} */ (option));
   };
   const addPage = () => {
     for (const token of tokens.slice(shown, shown + PAGE)) {
@@ -105,7 +107,21 @@ export function tokenView(tokens, take) {
     event.preventDefault();
     event.stopPropagation();
   });
-  return h("div", { class: "token-view" }, legend(), box, more, details);
+  return h("div", { class: "token-view" }, legend(), h("div", { class: "token-columns" }, h("div", { class: "token-text" }, box, more), side));
+}
+
+/** Moves the alternatives to the height of their token, where they stand in a column of their own. @param {HTMLElement} details @param {HTMLElement} token */
+function placeBeside(details, token) {
+  const side = /** @type {HTMLElement} */ (details.parentElement);
+  details.style.removeProperty("top");
+  if (getComputedStyle(details).position !== "absolute") {
+    details.scrollIntoView({ block: "nearest" });
+    return;
+  }
+  const [column, line, view] = [side, token, details.closest(".scroller") ?? side].map((element) => element.getBoundingClientRect());
+  // All of it is in sight, as far as the column reaches.
+  const wanted = Math.min(Math.max(line.top, view.top + 8), view.bottom - details.offsetHeight - 8) - column.top;
+  details.style.setProperty("top", `${Math.max(0, wanted)}px`);
 }
 
 let views = 0;
