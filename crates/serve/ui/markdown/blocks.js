@@ -30,7 +30,8 @@ const ITEM = /^( *)([-*+]|\d{1,9}[.)])([ \t]+|$)/;
 const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const INDENTED = /^(?: {4}| {0,3}\t)/;
 const BLANK = /^[ \t]*$/;
-const FORMULA = /^ {0,3}(\$\$|\\\[)/;
+/** Environments also begin formulas without marks. */
+const FORMULA = /^ {0,3}(\$\$|\\\[|\\begin\{((?:equation|align|aligned|alignat|gather|gathered|multline|eqnarray|split|cases|array|[bBpvV]?matrix)\*?)\})/;
 /** Formulas with more lines are text. */
 const MAX_FORMULA_LINES = 100;
 /** Deeper nesting is shown as text. */
@@ -119,18 +120,19 @@ function fencedCode(lines, index, fence) {
 function formula(lines, index) {
   const opening = FORMULA.exec(lines[index]);
   if (!opening) return null;
-  const mark = opening[1] === "$$" ? "$$" : "\\]";
+  const environment = opening[2];
+  const mark = environment ? `\\end{${environment}}` : opening[1] === "$$" ? "$$" : "\\]";
   const text = [];
-  let from = opening[0].length;
+  let from = environment ? 0 : opening[0].length;
   let next = index;
   for (; next < lines.length && next < index + MAX_FORMULA_LINES; next++) {
     const line = lines[next];
     if (next > index && FENCE.test(line)) return null;
     const end = line.indexOf(mark, from);
-    text.push(line.slice(from, end < 0 ? undefined : end));
+    text.push(line.slice(from, end < 0 ? undefined : environment ? end + mark.length : end));
     from = 0;
     if (end < 0) continue;
-    const after = line.slice(end + 2).trim();
+    const after = line.slice(end + mark.length).trim();
     // With words behind it, it is part of a paragraph.
     return /^[.,;:!?]*$/.test(after) && isFormula(opening[1], text.join("\n"))
       ? [{ type: "formula", text: text.join("\n"), after, source: lines.slice(index, next + 1).join("\n") }, next + 1] : null;

@@ -28,6 +28,7 @@ function render(block, growing = false) {
     case "quote":
       return h("blockquote", { dir: "auto" }, (block.children ?? []).map((child) => render(child, growing)));
     case "code":
+      if (block.language === "math" && !block.open && block.text) return h("div", {}, renderFormula(block.text, true));
       return codeBlock(block, growing);
     case "list":
       return list(block, growing);

@@ -60,8 +60,8 @@ export const DELIMITERS = table(String.raw`
 export const ACCENTS = table(`
   hat ^ check ˇ tilde ~ acute ´ grave \` dot ˙ ddot ¨ dddot ⃛ breve ˘ bar ¯ vec → mathring ˚`);
 export const WIDE_ACCENTS = table(`
-  widehat ^ widetilde ~ overline ‾ overrightarrow → overleftarrow ← overleftrightarrow ↔ overbrace ⏞ overbracket ⎴ overparen ⏜`);
-export const UNDER_ACCENTS = table("underline _ underbrace ⏟ underbracket ⎵ underrightarrow → underleftarrow ← underleftrightarrow ↔ underparen ⏝");
+  widehat ^ widetilde ~ overrightarrow → overleftarrow ← overleftrightarrow ↔ overbrace ⏞ overbracket ⎴ overparen ⏜`);
+export const UNDER_ACCENTS = table("underbrace ⏟ underbracket ⎵ underrightarrow → underleftarrow ← underleftrightarrow ↔ underparen ⏝");
 export const ARROWS = table(`
   xrightarrow → xleftarrow ← xleftrightarrow ↔ xRightarrow ⇒ xLeftarrow ⇐ xLeftrightarrow ⇔ xmapsto ↦ xhookrightarrow ↪ xhookleftarrow ↩ xrightleftharpoons ⇌ xlongequal =`);
 

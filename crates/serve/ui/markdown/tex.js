@@ -33,7 +33,8 @@ const SILENT = new Set("nonumber notag displaylimits limits nolimits null relax 
 const TRANSPARENT = new Set("mathop mathbin mathrel mathord mathopen mathclose mathpunct mathinner smash ensuremath hbox".split(" "));
 /** Commands whose argument is text. */
 const TEXTS = { text: "", textrm: "", mbox: "", textnormal: "", textup: "", fbox: "boxed", textbf: "bold", textit: "italic", emph: "italic", texttt: "mono", textsf: "sans" };
-const CANCELS = ["cancel", "bcancel", "xcancel", "sout"];
+/** Lines around or through a term, which the style sheet draws: not all fonts have bars that grow. */
+const STROKES = ["boxed", "cancel", "bcancel", "xcancel", "sout", "overline", "underline"];
 
 /** A formula that is not complete, or not TeX. */
 export class FormulaError extends Error {}
@@ -219,7 +220,7 @@ export class FormulaParser {
   primes() {
     let count = 0;
     while (this.peek() === "'" || this.peek() === "’") count += this.take().length;
-    const node = m("mo", {}, "′".repeat(count));
+    const node = m("mo", {}, ["", "′", "″", "‴"][count] ?? "′".repeat(count));
     return this.peek() === "^" ? m("mrow", {}, node, this.script()) : node;
   }
 
@@ -432,8 +433,7 @@ export class FormulaParser {
     const term = (/** @type {Node} */ node) => ({ node, kind: /** @type {const} */ ("term") });
     if (SILENT.has(name)) return { node: m("mrow", {}), kind: before };
     if (TRANSPARENT.has(name)) return term(this.argument());
-    if (name === "boxed") return term(m("mrow", { class: "boxed" }, this.argument()));
-    if (CANCELS.includes(name)) return term(m("mrow", { class: name }, this.argument()));
+    if (STROKES.includes(name)) return term(m("mrow", { class: name }, this.argument()));
     if (/^[vh]?phantom$/.test(name)) return term(m("mphantom", {}, this.argument()));
     if (name === "substack") return term(this.substack());
     if (name === "bmod") return this.operator("mod", before);

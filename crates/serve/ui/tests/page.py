@@ -168,12 +168,13 @@ def test_formulas_are_found_in_text_and_prices_are_none(site):
         "$$\na\n\n- b\n= c\n$$\n\nend": (["[a\n\n- b\n= c]"], "end"), "text:\n\\[\na_1 * b_1\n\\].\nmore": (["[a_1 * b_1.]"], "text:more"),
         "- item\n  $$\n  x\n  $$\n- two": (["[x]"], "item  two".replace("  ", "")), "| $a$ | b |\n|---|---|\n| c | $d$ |": (["a", "d"], " bc".replace(" ", "")),
         "**$x$** and *$y_1$ z_2*": (["x", "y_1"], " and  z_2"), "设$x$为": (["x"], "设为"), "[$x$](https://a.test)": (["x"], " (a.test)"),
+        "\\begin{align*}\na &= b\n\\end{align*}": (["[\\begin{align*}\na &= b\n\\end{align*}]"], ""), "```math\nx+1\n```": (["[x+1]"], ""),
         "$5$ apples and $2x$": (["5", "2x"], " apples and "), "$\\text{\\$5}$": (["\\text{\\$5}"], ""),
     }
     for text, (formulas, around) in found.items():
         assert formulas_of(tab, text) == [formulas, around], (text, formulas_of(tab, text))
     for text in ("It costs $5 and $6.", "from $5 to $10, or 5$ to 6$", "US$5 and CA$6", "$5-$10", "**$5** and **$6**", "$1,000/$2,000", "a $20 bill and 30$", "$HOME:$PATH", "$ 5 $",
-                 "`$x$` costs", "\\$x\\$", "$100k, $200k", "($5)($6)", "$5/month, $50/year", "100$ or $", "\\(see below\\)", "\\[link\\]", "\\[1\\]", "\\(open", "\\[ open", "$open", "$$open", "$$\nopen\n\n"):
+                 "`$x$` costs", "\\$x\\$", "$100k, $200k", "($5)($6)", "$5/month, $50/year", "100$ or $", "\\(see below\\)", "\\[link\\]", "\\[1\\]", "\\(open", "\\[ open", "$open", "$$open", "$$\nopen\n\n", "\\begin{align}\nx", "\\begin{foo}\nx\n\\end{foo}"):
         formulas, around = formulas_of(tab, text)
         assert formulas == [] and len(around) >= len(text.strip().replace("\n", "")) - 8, (text, formulas, around)
 
@@ -779,7 +780,8 @@ def test_embeddings_tokenizer_server_and_prompt(site):
     tab.js("location.hash = '#/tokenizer'")
     tab.wait("document.querySelectorAll('.piece').length > 5 && document.querySelector('.tool-content [role=status]').textContent.includes('tokens')")
     tab.js("location.hash = '#/server'")
-    tab.wait("document.querySelectorAll('.graphs figure').length === 2 && document.querySelectorAll('.tool-content tbody tr').length === 2")
+    tab.wait("document.querySelectorAll('.graphs figure').length === 2 && document.querySelectorAll('.model-table tbody tr').length === 2")
+    tab.wait("document.querySelector('.requests tbody')?.textContent === 'req-1mock/v1/chat/completions20 tokens + 71.5 sCancel'")
     assert "ok" in tab.text(".facts-list")
     tab.js("location.hash = '#/'")
     tab.wait("document.querySelector('#composer')")
@@ -1047,6 +1049,34 @@ def test_real_server_tells_and_repeats_stories(site):
         assert answer(tab).startswith(kept)
         foreign = [url for url in tab.requests if not url.startswith(peri.url)]
         assert foreign == [], foreign
+    finally:
+        peri.kill()
+
+
+def test_real_server_is_steered(site):
+    if not os.environ.get("PERI"):
+        print("    skipped: PERI does not name a binary", end="")
+        return
+    peri = Peri()
+    try:
+        site.url = peri.url
+        tab = site.tab()
+        limit = tab.js("Number(document.querySelector('.context').getAttribute('aria-valuemax'))")
+        assert limit > 0 and tab.js("document.querySelector('.reasoning-choice').hidden")
+        placeholders = tab.js("[...document.querySelectorAll('.settings input[type=number]')].map((e) => e.placeholder)")
+        assert all(re.fullmatch(r"-?[\d.]+|context", text) for text in placeholders), placeholders
+        ask(tab, "Once upon a time")
+        used, text = tab.js("[Number(document.querySelector('.context').getAttribute('aria-valuenow')), document.querySelector('.message.last .stats').textContent]")
+        prompt, made = (int(re.search(rf"(\d+) {what}", text.replace(",", ""))[1]) for what in ("prompt token", "token"))
+        assert 0 < used <= limit and used == prompt + made, (used, text)
+        tab.js("location.hash = '#/server'")
+        tab.wait("document.querySelector('.state.ready') && document.querySelector('.memory strong')?.textContent.includes('MiB')")
+        tab.click(".model-actions .pin")
+        tab.wait("document.querySelector('.pin').getAttribute('aria-pressed') === 'true'")
+        tab.click(".model-actions [data-action=load]")
+        tab.wait("document.querySelector('.state.absent')")
+        tab.click(".model-actions [data-action=load]")
+        tab.wait("document.querySelector('.state.ready')", 60)
     finally:
         peri.kill()
 

@@ -112,6 +112,9 @@ class Handler(BaseHTTPRequestHandler):
             parts = {"weights": 4653056, "kv_live": 2 << 20, "kv_cached": 3 << 20, "kv_free": 8 << 20, "scratch": 1 << 20}
             names = ["mock-embed"] + (["mock"] if state.model_state == "ready" else [])
             return self.json({"budget": 64 << 20, "used": 20 << 20, "models": [{"model": name, **parts} for name in names]})
+        if path == "/admin/requests" and state.admin:
+            common = {"route": "/v1/chat/completions", "prompt_tokens": 20, "generated_tokens": 7, "seconds": 1.5}
+            return self.json({"requests": [{"id": "req-1", "model": "mock", **common}, {"id": "poll", "model": None, **common, "route": "/metrics"}]})
         if path in ("/admin/load", "/admin/unload", "/admin/pin"):
             if not state.admin:
                 return self.json({"error": {"message": "the key `page` has not the scope admin", "code": "permission_denied"}}, 403)
@@ -123,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/openapi.json":
             fields = {"properties": {"prompt": {}, "model": {}, "return_token_strs": {}}}
             post = {"post": {"requestBody": {"content": {"application/json": {"schema": fields}}}}}
-            return self.json({"paths": {"/tokenize": post, "/apply-template": post, "/metrics": {"get": {}}, "/debug/memory": {"get": {}}, "/admin/load": {"post": {}}}})
+            return self.json({"paths": {"/tokenize": post, "/apply-template": post, "/metrics": {"get": {}}, "/debug/memory": {"get": {}}, "/admin/load": {"post": {}}, "/admin/requests": {"get": {}}}})
         if path == "/tokenize":
             pieces = re.findall(r"\s*\w+|\s*[^\w\s]+|\s+", given["prompt"])
             return self.json({"tokens": [len(p) for p in pieces], "token_strs": pieces, "count": len(pieces)})

@@ -83,7 +83,9 @@ export class ChatView {
         this.head, this.offline, this.scroller, h("div", { class: "bottom" }, this.toEnd, this.composer.element)),
       this.settings.element);
     this.toggleSettings(preference("settings", false) && innerWidth > 1100);
-    new ResizeObserver(() => this.stick && this.pin()).observe(this.list);
+    // The end stays in sight when the list grows, and when the composer takes room from it.
+    const resized = new ResizeObserver(() => this.stick && this.pin());
+    for (const element of [this.list, this.scroller]) resized.observe(element);
     conversations.addEventListener("conversation", (event) => this.changedElsewhere(/** @type {CustomEvent} */ (event).detail));
   }
 
@@ -308,7 +310,8 @@ export class ChatView {
     const draw = () => {
       waiting = false;
       this.views.get(answer.message.id)?.update();
-      this.showContext(answer.received);
+      // A frame that was asked for before the end comes after it.
+      if (this.runningAnswer() === answer) this.showContext(answer.received);
       this.page.announcer.follow(answer.message.text);
     };
     answer.addEventListener("change", () => {

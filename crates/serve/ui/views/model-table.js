@@ -99,6 +99,7 @@ export class ModelTable {
 
   /** @param {string} why */
   refuse(why) {
+    if (!this.isAllowed) return;
     this.isAllowed = false;
     this.refusal.hidden = false;
     this.refusal.textContent = `Models cannot be steered from here: ${why}`;

@@ -2,13 +2,14 @@
 
 import { ApiError, json, models, openApi, send } from "../api.js";
 import { fill, h } from "../dom.js";
-import { messageOf, rate } from "../text.js";
+import { duration, messageOf, plural, rate } from "../text.js";
 import { ModelTable } from "./model-table.js";
 import { ToolView } from "./tool.js";
 
 const EVERY = 2000;
 /** Points of a graph. */
 const HISTORY = 60;
+const MOST_REQUESTS = 200;
 
 /** Names of metrics, and how they are shown. `true` draws the change per second. */
 const GRAPHS = /** @type {const} */ ([
@@ -46,11 +47,15 @@ export class ServerView extends ToolView {
     this.content.append(this.state, h("h2", {}, "Models"), this.models.element, h("h2", {}, "Activity"), this.graphs, this.requests);
     /** @type {Map<string, { time: number, value: number }[]>} */
     this.history = new Map();
+    /** Routes that this page may not see. @type {Set<string>} */
+    this.refused = new Set();
   }
 
   enter() {
     super.enter();
     this.leave();
+    // A key may have been given since.
+    this.refused.clear();
     this.refresh();
     this.timer = setInterval(() => document.visibilityState === "visible" && this.refresh(), EVERY);
   }
@@ -69,19 +74,19 @@ export class ServerView extends ToolView {
       fact("Version", version.status === "fulfilled" ? String(version.value.version) : "unknown"),
       fact("Address", location.origin));
     const paths = document.status === "fulfilled" ? document.value.paths ?? {} : {};
-    if (list.status === "fulfilled") this.models.show(list.value, paths["/debug/memory"] ? await this.memory() : null, Boolean(paths["/admin/load"]));
+    if (list.status === "fulfilled") this.models.show(list.value, paths["/debug/memory"] ? await this.ofAdmin("/debug/memory") : null, Boolean(paths["/admin/load"]));
     if (paths["/metrics"]) await this.showMetrics();
     else fill(this.graphs, h("p", { class: "muted" }, "This server has no route /metrics."));
     if (paths["/admin/requests"]) await this.showRequests();
   }
 
-  /** The memory of the models, if this page may see it. @returns {Promise<import("./model-table.js").Memory | null>} */
-  async memory() {
-    if (this.memoryRefused) return null;
+  /** The answer of a route for those who run the server, if this page may see it. @param {string} path */
+  async ofAdmin(path) {
+    if (this.refused.has(path)) return null;
     try {
-      return await json("/debug/memory", { quiet: true });
+      return await json(path, { quiet: true });
     } catch (error) {
-      this.memoryRefused = error instanceof ApiError && [401, 403, 404].includes(error.status);
+      if (error instanceof ApiError && [401, 403, 404].includes(error.status)) this.refused.add(path);
       return null;
     }
   }
@@ -112,15 +117,18 @@ export class ServerView extends ToolView {
   }
 
   async showRequests() {
-    try {
-      const answer = await json("/admin/requests", { quiet: true });
-      const list = Array.isArray(answer) ? answer : answer.requests ?? answer.data ?? [];
-      const rows = list.slice(0, 200).map((/** @type {any} */ request) => h("tr", {}, h("th", { scope: "row" }, String(request.id)), h("td", {}, String(request.model ?? "")), h("td", {}, String(request.state ?? request.stage ?? "")),
-        h("td", {}, h("button", { type: "button", class: "link", onclick: () => send(`/admin/requests/${encodeURIComponent(request.id)}`, { method: "DELETE" }).catch(() => {}) }, "Cancel"))));
-      fill(this.requests, h("h2", {}, "Requests now"), rows.length ? h("table", { class: "requests" }, h("thead", { class: "visually-hidden" }, h("tr", {}, ["Request", "Model", "State", "Action"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)) : h("p", { class: "muted" }, "None."));
-    } catch {
-      fill(this.requests);
-    }
+    const answer = await this.ofAdmin("/admin/requests");
+    if (!answer) return fill(this.requests);
+    // Without those of this page.
+    const list = answer.requests.filter((/** @type {any} */ { model }) => model).slice(0, MOST_REQUESTS);
+    const rows = list.map((/** @type {any} */ { id, model, route, prompt_tokens: prompt, generated_tokens: generated, seconds }) => h("tr", {},
+      h("th", { scope: "row" }, id), h("td", {}, model, h("small", {}, route)), h("td", {}, `${plural(prompt, "token")} + ${generated}`, h("small", {}, duration(seconds * 1000))),
+      h("td", {}, h("button", { type: "button", class: "link", "data-cancel": id, "aria-label": `Cancel ${id}`, onclick: () => send(`/admin/requests/${encodeURIComponent(id)}`, { method: "DELETE" }).catch(() => {}) }, "Cancel"))));
+    const focused = this.requests.contains(document.activeElement) && /** @type {HTMLElement} */ (document.activeElement).dataset.cancel;
+    const head = h("thead", { class: "visually-hidden" }, h("tr", {}, ["Request", "Model", "Tokens", "Action"].map((name) => h("th", { scope: "col" }, name))));
+    fill(this.requests, h("h2", {}, "Requests now"), rows.length
+      ? h("div", { class: "table", tabIndex: 0, role: "region", "aria-label": "Requests" }, h("table", { class: "requests" }, head, h("tbody", {}, rows))) : h("p", { class: "muted" }, "None."));
+    if (focused) /** @type {HTMLElement | null} */ (this.requests.querySelector(`[data-cancel="${CSS.escape(focused)}"]`))?.focus();
   }
 }
 
