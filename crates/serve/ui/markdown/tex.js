@@ -31,6 +31,8 @@ const NEGATED = { "=": "≠", "<": "≮", ">": "≯", "∈": "∉", "≤": "≰"
 const SILENT = new Set("nonumber notag displaylimits limits nolimits null relax strut mathstrut allowbreak nobreak break newline cr protect scriptstyle scriptscriptstyle normalsize small large Large centering noindent".split(" "));
 /** Commands whose argument is shown as it would be without them. */
 const TRANSPARENT = new Set("mathop mathbin mathrel mathord mathopen mathclose mathpunct mathinner smash ensuremath hbox".split(" "));
+/** Commands that put their argument between brackets. */
+const ENCLOSED = { ket: ["|", "⟩"], Ket: ["|", "⟩"], bra: ["⟨", "|"], Bra: ["⟨", "|"], braket: ["⟨", "⟩"], Braket: ["⟨", "⟩"], abs: ["|", "|"], norm: ["‖", "‖"], set: ["{", "}"] };
 /** Commands whose argument is text. */
 const TEXTS = { text: "", textrm: "", mbox: "", textnormal: "", textup: "", fbox: "boxed", textbf: "bold", textit: "italic", emph: "italic", texttt: "mono", textsf: "sans" };
 /** Lines around or through a term, which the style sheet draws: not all fonts have bars that grow. */
@@ -166,6 +168,7 @@ export class FormulaParser {
         continue;
       }
       const atom = this.scripted(before);
+      if (atom.kind === "function" && before === "term") nodes.push(space(0.1667));
       nodes.push(atom.node);
       if (atom.kind === "function") nodes.push(...this.applied());
       before = atom.kind;
@@ -323,6 +326,11 @@ export class FormulaParser {
     if (name === "left") return term(this.fenced());
     if (name === "begin") return term(this.environment());
     if (name === "not") return this.negated();
+    if (name === "ce") return term(this.chemistry());
+    if (Object.hasOwn(ENCLOSED, name)) {
+      const [open, close] = /** @type {Record<string, string[]>} */ (ENCLOSED)[name];
+      return term(m("mrow", {}, fence(open, "prefix"), this.argument(), fence(close, "postfix")));
+    }
     return this.decorated(name) ?? this.sized(name);
   }
 
@@ -358,6 +366,15 @@ export class FormulaParser {
       ? new FormulaParser(part, this.depth + 1).whole()
       : m("mtext", { class: style }, plain(part.replace(/\\([%$#&_{} ])/g, "$1").replace(/^\s+|\s+$/g, "\u00a0").replaceAll("~", "\u00a0"))));
     return group(nodes.filter((node) => node.textContent || nodes.length === 1));
+  }
+
+  /** A formula of chemistry: numbers behind elements are indices, signs at the end are charges. */
+  chemistry() {
+    const source = this.raw().replace(/<=+>|<->/g, "\\rightleftharpoons ").replace(/-+>/g, "\\rightarrow ").replace(/([A-Za-z\])])(\d+)/g, "$1_{$2}")
+      .replace(/([A-Za-z\]})])([+-])(?=\s|$|[)\]])/g, "$1^{$2}");
+    const parser = new FormulaParser(source, this.depth + 1);
+    parser.variant = "normal";
+    return parser.whole();
   }
 
   /** @returns {Atom} */

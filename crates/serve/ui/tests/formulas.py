@@ -117,4 +117,7 @@ VECTORS = [
     (r"x \mapsto x!", '<mrow><mi>x</mi><mo>↦</mo><mi>x</mi><mo>!</mo></mrow>'),
     (r"\lVert x \rVert_2", '<mrow><mo stretchy="false" lspace="0" rspace="0">‖</mo><mi>x</mi><msub><mo stretchy="false" lspace="0" rspace="0">‖</mo><mn>2</mn></msub></mrow>'),
     (r"x_1, x_2, \ldots, x_n", '<mrow><msub><mi>x</mi><mn>1</mn></msub><mo>,</mo><msub><mi>x</mi><mn>2</mn></msub><mo>,</mo><mo>…</mo><mo>,</mo><msub><mi>x</mi><mi>n</mi></msub></mrow>'),
+    (r"i\sin x + n \log n", '<mrow><mi>i</mi><mspace width="0.1667em"></mspace><mi>sin</mi><mo>\u2061</mo><mspace width="0.1667em"></mspace><mi>x</mi><mo>+</mo><mi>n</mi><mspace width="0.1667em"></mspace><mi>log</mi><mo>\u2061</mo><mspace width="0.1667em"></mspace><mi>n</mi></mrow>'),
+    (r"\ket{\psi}", '<mrow><mo fence="true" form="prefix" stretchy="true" symmetric="true">|</mo><mi>ψ</mi><mo fence="true" form="postfix" stretchy="true" symmetric="true">⟩</mo></mrow>'),
+    (r"\ce{2H2O -> Na+}", '<mrow><mn>2</mn><msub><mi mathvariant="normal">H</mi><mn>2</mn></msub><mi mathvariant="normal">O</mi><mo>→</mo><mi mathvariant="normal">N</mi><msup><mi mathvariant="normal">a</mi><mo form="prefix">+</mo></msup></mrow>'),
 ]

@@ -166,7 +166,7 @@ export class ChatView {
     const answer = this.runningAnswer();
     this.composer.setRunning(Boolean(answer));
     if (answer && answer.shownBy !== this) this.follow(answer);
-    if (!answer) this.countContext();
+    if (!answer && this.models.length) this.countContext();
   }
 
   /** Puts elements into the list, and moves only those that are not in their place. @param {Element[]} elements */
@@ -483,12 +483,18 @@ export class ChatView {
   async countContext() {
     const path = this.path();
     const last = path[path.length - 1];
-    const counting = (this.counting = Symbol());
-    const stats = last?.edited ? undefined : last?.stats;
+    // Another model has other tokens.
+    const isOther = last?.request?.model !== undefined && last.request.model !== this.picker.value;
+    const stats = last?.edited || isOther ? undefined : last?.stats;
+    // Another tab receives this answer, and counts it in the end.
+    if (last?.state === "streaming") return;
+    const counted = JSON.stringify([last?.id, last?.text.length, stats, this.system.length, this.picker.value]);
+    if (counted === this.counted) return this.showContext();
+    this.counted = counted;
     if (!last || stats?.promptTokens !== undefined) this.used = { tokens: stats ? (stats.promptTokens ?? 0) + stats.tokens : 0, isExact: true };
     else {
       const used = await countPrompt(this.body());
-      if (counting !== this.counting || this.runningAnswer()) return;
+      if (counted !== this.counted || this.runningAnswer()) return;
       this.used = used;
     }
     this.showContext();
@@ -551,7 +557,7 @@ export class ChatView {
   showModel() {
     this.settings.setModel(this.model());
     this.reasoning.setModel(this.model()?.id);
-    this.showContext();
+    if (this.models.length && !this.runningAnswer()) this.countContext();
   }
 
   pick() {
