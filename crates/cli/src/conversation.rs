@@ -58,7 +58,14 @@ impl TemplateArguments {
     }
 
     fn given_or_own(&self, plan: &Plan) -> anyhow::Result<Option<ChatTemplate>> {
-        Ok(self.given()?.map_or_else(|| plan.chat_template(), |given| Ok(Some(given)))?)
+        match self.given()? {
+            Some(given) => Ok(Some(given)),
+            None => Ok(plan
+                .chat_template()?
+                .map(ChatTemplate::checked)
+                .transpose()
+                .map_err(pipelines::Error::from)?),
+        }
     }
 
     /// The template variables of the flags. They override those of a conversation.

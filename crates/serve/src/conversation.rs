@@ -8,9 +8,19 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::generation::{Thinking, ToolUse, Turn};
 
-/// Variables of chat templates that requests set by fields of their own, or not at all.
-const OWN_VARIABLES: [&str; 6] =
-    ["messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"];
+/// Variables of chat templates that requests set by fields of their own, or not at all. So are special tokens, whose names
+/// end in `_token`.
+const OWN_VARIABLES: [&str; 9] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+    "strftime_now",
+    "raise_exception",
+];
 
 /// A conversation in the shape of OpenAI, and how it is rendered.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -31,6 +41,10 @@ pub(crate) struct ConversationFields {
     /// The most tokens of the reasoning.
     #[serde(alias = "thinking_budget_tokens")]
     thinking_token_budget: Option<usize>,
+    /// Whether and how long the model reasons.
+    reasoning: Option<ReasoningField>,
+    /// Whether the model reasons.
+    enable_thinking: Option<bool>,
     /// Whether the prompt ends where the assistant is to speak.
     add_generation_prompt: Option<bool>,
     /// Whether the last message is to be continued.
@@ -47,17 +61,19 @@ impl ConversationFields {
     /// If a field has a value that it cannot have.
     pub(crate) fn into_turn(self) -> Result<Turn, ApiError> {
         let extra = self.chat_template_kwargs.unwrap_or_default();
-        if let Some(name) = OWN_VARIABLES.iter().find(|name| extra.contains_key(**name)) {
+        let is_own = |name: &&String| OWN_VARIABLES.contains(&name.as_str()) || name.ends_with("_token");
+        if let Some(name) = extra.keys().find(is_own) {
             let path = format!("chat_template_kwargs.{name}");
             let message = format!("{path}: variables of this name cannot be set");
             return Err(ApiError::invalid(path, message));
         }
+        if self.add_generation_prompt == Some(true) && self.continue_final_message == Some(true) {
+            let message = "add_generation_prompt opens an answer, continue_final_message goes on with the last one: set one of them";
+            return Err(ApiError::invalid("add_generation_prompt", message));
+        }
         let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
-        let effort = self.reasoning_effort.as_deref();
-        let thinking = effort.map(|effort| Thinking::with_effort("reasoning_effort", effort)).transpose()?;
-        let budget = self.thinking_token_budget;
-        let thinking = thinking.or(budget.map(|_| Thinking::new("thinking_token_budget", true)));
-        let thinking = thinking.map(|thinking| thinking.within(budget));
+        let thinking = self.thinking()?;
+        let hides_reasoning = self.reasoning.as_ref().and_then(|own| own.exclude).unwrap_or(false);
         check_roles(&self.messages)?;
         let chat = Chat {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
@@ -65,7 +81,42 @@ impl ConversationFields {
             extra,
             ..Chat::new(self.messages.into_iter().map(Value::Object).collect())
         };
-        Ok(Turn { tools, thinking, ..Turn::from(chat) })
+        Ok(Turn { tools, thinking, hides_reasoning, ..Turn::from(chat) })
+    }
+}
+
+/// Reasoning in the shape of OpenRouter.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ReasoningField {
+    /// How much the model reasons: `none` to `max`.
+    effort: Option<String>,
+    /// The most tokens of the reasoning.
+    max_tokens: Option<usize>,
+    /// Whether the model reasons.
+    enabled: Option<bool>,
+    /// Whether the answer leaves its reasoning out.
+    exclude: Option<bool>,
+}
+
+impl ConversationFields {
+    /// Whether and how long the model reasons, if the request says so. Of two fields, the first in the order of
+    /// `reasoning_effort`, `reasoning` and `enable_thinking` counts.
+    fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        let effort = |field, effort: &Option<String>| {
+            effort.as_deref().map(|effort| Thinking::with_effort(field, effort)).transpose()
+        };
+        let own = self.reasoning.as_ref();
+        let thinking = match effort("reasoning_effort", &self.reasoning_effort)? {
+            Some(thinking) => Some(thinking),
+            None => own.map(|own| effort("reasoning.effort", &own.effort)).transpose()?.flatten(),
+        };
+        let is_on = own.and_then(|own| own.enabled.or(own.max_tokens.map(|most| most > 0)));
+        let thinking = thinking.filter(|_| is_on != Some(false));
+        let thinking = thinking.or(is_on.map(|is_on| Thinking::new("reasoning", is_on)));
+        let thinking = thinking.or(self.enable_thinking.map(|is_on| Thinking::new("enable_thinking", is_on)));
+        let budget = self.thinking_token_budget.or(own.and_then(|own| own.max_tokens));
+        let thinking = thinking.or(budget.map(|_| Thinking::new("thinking_token_budget", true)));
+        Ok(thinking.map(|thinking| thinking.within(budget)))
     }
 }
 

@@ -16,6 +16,7 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/ConversationFields/properties/tools/items", TOOL),
     ("/ConversationFields/properties/tool_choice", CHOICE),
     ("/ConversationFields/properties/reasoning_effort", EFFORT),
+    ("/ReasoningField/properties/effort", EFFORT),
     (
         "/MessagesField/properties/messages/items",
         r#"{"required": ["role"], "properties": {"role": {"type": "string"}}}"#,

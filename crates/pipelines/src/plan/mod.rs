@@ -350,14 +350,14 @@ impl Plan {
     }
 
     /// Reads the chat template from the GGUF metadata or the files in the model's folder, if they have one. The built-in
-    /// model has `plain`.
+    /// model has `plain`. One that is broken gives its error when it is rendered.
     ///
     /// # Errors
-    /// If it is not a valid template.
+    /// If the files cannot be read.
     pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         let weights = self.checkpoint().map(|checkpoint| checkpoint.weights());
         let own = match weights.filter(|weights| has_tokenizer(weights)) {
-            Some(weights) => ChatTemplate::from_gguf(weights.metadata())?,
+            Some(weights) => ChatTemplate::from_gguf(weights.metadata()),
             None => ChatTemplate::from_directory(self.folder())?,
         };
         Ok(own.or_else(|| ChatTemplate::named("plain").filter(|_| self.asked.is_built_in())))

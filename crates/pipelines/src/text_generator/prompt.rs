@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::chat_template::{ChatContext, ChatTemplate, Moment};
+use crate::chat_template::{ChatContext, ChatPrompt, ChatTemplate, Moment};
 use crate::generator::Request;
 use crate::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 
@@ -108,32 +108,44 @@ impl Chat {
         }
     }
 
-    /// The prompt's text. Messages are in the shape of the OpenAI API; the template gets them in the forms that it takes.
-    /// The tokens that begin and end a text are those of the tokenizer, if there is one and
-    /// `extra` says nothing else.
+    /// The prompt's text: that of [`Chat::prompt`].
     ///
     /// # Errors
-    /// As [`ChatTemplate::adapt`] and [`ChatTemplate::render`], and if the last message is to be continued and the prompt does not have its content.
+    /// As [`Chat::prompt`].
     pub fn render(&self, template: &ChatTemplate, tokenizer: Option<&Tokenizer>) -> Result<String, Error> {
+        self.prompt(template, tokenizer).map(|prompt| prompt.text)
+    }
+
+    /// The prompt. Messages are in the shape of the OpenAI API; the template gets them in the forms that it takes. The special
+    /// tokens that it may write are those of the tokenizer, if there is one and `extra` says nothing else.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render_chat`], and if the last message is to be continued and the prompt does not have its content.
+    pub fn prompt(
+        &self,
+        template: &ChatTemplate,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<ChatPrompt, Error> {
         let name = |id: fn(&Tokenizer) -> Option<u32>| tokenizer.and_then(|own| own.token(id(own)?));
         let (bos, eos) = (name(Tokenizer::bos), name(Tokenizer::eos));
         let mut messages = self.messages.clone();
         if self.continue_final_message {
             messages.last_mut().into_iter().for_each(mark_end);
         }
-        let messages = template.adapt(&messages)?;
         let context = ChatContext {
             tools: self.tools.as_deref(),
             documents: self.documents.as_deref(),
             add_generation_prompt: self.add_generation_prompt && !self.continue_final_message,
+            special_tokens: tokenizer.map(Tokenizer::special_tokens),
             bos: bos.as_deref(),
             eos: eos.as_deref(),
             now: self.now.unwrap_or_else(Moment::now),
             extra: Some(&self.extra),
             ..ChatContext::new(&messages)
         };
-        let prompt = template.render(&context).map_err(|error| template.blame(error, &context))?;
-        if self.continue_final_message { up_to_mark(prompt) } else { Ok(prompt) }
+        let ChatPrompt { text, ignored } = template.render_chat(&context)?;
+        let text = if self.continue_final_message { up_to_mark(text)? } else { text };
+        Ok(ChatPrompt { text, ignored })
     }
 
     /// The text that the model goes on with: that of the last message, if it is to be continued.
@@ -152,8 +164,9 @@ const END: &str = "\u{E000}end of the message\u{E000} ";
 fn mark_end(message: &mut Value) {
     let is_empty = |value: &Value| value.as_str().is_none_or(|text| text.trim().is_empty());
     let has_content = message["content"].is_array() || !is_empty(&message["content"]);
-    let field =
-        if has_content || is_empty(&message["reasoning_content"]) { "content" } else { "reasoning_content" };
+    let reasoning =
+        ["reasoning_content", "reasoning", "thinking"].into_iter().find(|name| !is_empty(&message[*name]));
+    let field = reasoning.filter(|_| !has_content).unwrap_or("content");
     // What is no object, or no part, is refused when it is adapted.
     let Some(fields) = message.as_object_mut() else { return };
     let content = fields.entry(field).or_insert(Value::Null);

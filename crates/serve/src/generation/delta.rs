@@ -60,12 +60,14 @@ impl From<FinishReason> for Finish {
 /// An answer that is read while it is made.
 pub(super) struct AnswerReading {
     parser: AnswerParser,
+    /// Whether reasoning is left out.
+    hides_reasoning: bool,
     has_calls: bool,
 }
 
 impl AnswerReading {
-    pub(super) fn new(parser: AnswerParser) -> AnswerReading {
-        AnswerReading { parser, has_calls: false }
+    pub(super) fn new(parser: AnswerParser, hides_reasoning: bool) -> AnswerReading {
+        AnswerReading { parser, hides_reasoning, has_calls: false }
     }
 
     /// Whether the model reasons.
@@ -81,14 +83,21 @@ impl AnswerReading {
     /// The events of a piece of text.
     pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
         let events = self.parser.push(text);
+        let events = self.shown(events);
         self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
+        events
+    }
+
+    fn shown(&self, mut events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
+        events.retain(|event| !(self.hides_reasoning && matches!(event, AnswerEvent::Reasoning(_))));
         events
     }
 
     /// The end, which comes with a piece of text.
     pub(super) fn finish(mut self, text: &str, reason: Finish) -> Delta {
         let mut events = self.push(text);
-        events.extend(self.parser.finish());
+        let last = self.parser.finish();
+        events.extend(self.shown(last));
         let finish = if self.has_calls && reason != Finish::Length { Finish::ToolCalls } else { reason };
         Delta::Finished { events, finish }
     }

@@ -85,7 +85,7 @@ impl Generation {
             let of_each = most_logprobs(&request, model.loaded.max_length());
             logprobs = logprobs.saturating_add(of_each.saturating_mul(n));
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
-                let reading = Some(AnswerReading::new(reader.parser()));
+                let reading = Some(reader.reading());
                 choices.push(Choice { is_first: index == 0, reading });
                 samples.push(sample);
             }

@@ -5,7 +5,6 @@ use pipelines::{
 };
 use serde_json::json;
 
-use super::delta::AnswerReading;
 use super::{Answer, AnswerReader, Delta, Finish};
 
 fn reader(tools: &str, reasoning: &str, is_single: bool) -> AnswerReader {
@@ -19,7 +18,7 @@ fn reader(tools: &str, reasoning: &str, is_single: bool) -> AnswerReader {
 
 /// The answer that pieces make, and the tokens up to where it ended.
 fn answer(reader: &AnswerReader, pieces: &[&str], reason: FinishReason) -> Answer {
-    let mut reading = Some(AnswerReading::new(reader.parser()));
+    let mut reading = Some(reader.reading());
     let mut answer = Answer::default();
     for (token, piece) in pieces.iter().enumerate() {
         let event = EventKind::Token { token: token as u32, text: (*piece).to_string(), logprobs: None };

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pipelines::chat_template::ChatPrompt;
 use pipelines::{
     AddSpecial, AnswerFormat, AnswerParser, Chat, ChatTemplate, Constraint, Error, ParseSpecial, Prompt,
     ReasoningBudget, ReasoningPhase, Request, TextError, TextGenerator, Tokenizer, Tool, ToolFormat,
 };
 
+use super::delta::AnswerReading;
 use super::thinking::Thinking;
 use super::tool_use::{AnswerShape, ToolUse};
 use super::{off_the_runtime, size_of};
@@ -24,6 +26,8 @@ pub(crate) struct Turn {
     pub(crate) added: usize,
     pub(crate) tools: ToolUse,
     pub(crate) thinking: Option<Thinking>,
+    /// Whether the answer leaves its reasoning out.
+    pub(crate) hides_reasoning: bool,
     /// The form of the text.
     pub(crate) form: Option<Form>,
 }
@@ -53,6 +57,7 @@ pub(crate) struct AnswerReader {
     tools: Vec<Tool>,
     /// Whether an answer ends with its first call.
     is_single: bool,
+    hides_reasoning: bool,
     /// The text that the model goes on from, of a conversation.
     prompt: String,
     /// The content of the message that it goes on with.
@@ -74,7 +79,8 @@ impl Defaults {
 
 impl<P: Into<Prompt>> From<P> for Turn {
     fn from(prompt: P) -> Turn {
-        Turn { prompt: prompt.into(), added: 0, tools: ToolUse::default(), thinking: None, form: None }
+        let (prompt, tools) = (prompt.into(), ToolUse::default());
+        Turn { prompt, added: 0, tools, thinking: None, hides_reasoning: false, form: None }
     }
 }
 
@@ -84,9 +90,10 @@ impl AnswerReader {
         AnswerReader { format, tools, is_single, ..AnswerReader::default() }
     }
 
-    pub(super) fn parser(&self) -> AnswerParser {
+    pub(super) fn reading(&self) -> AnswerReading {
         let parser = AnswerParser::new(self.format, &self.tools, &self.prompt, self.continued.as_deref());
-        if self.is_single { parser.one_call() } else { parser }
+        let parser = if self.is_single { parser.one_call() } else { parser };
+        AnswerReading::new(parser, self.hides_reasoning)
     }
 }
 
@@ -153,9 +160,9 @@ impl Turn {
     ) -> Result<Rendered, ApiError> {
         let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
         model.chat_template()?;
-        let Turn { prompt, added, tools, thinking, form } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form } = self.instructed(model.preset());
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
-        let mut turn = ChatTurn { chat, added, tools, thinking, form };
+        let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form };
         let (rendered, ignored) = off_the_runtime(bytes, move || {
             let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
             let text = turn.render(template, model.tokenizer(), AnswerFormat::default(), defaults)?;
@@ -181,10 +188,10 @@ impl Turn {
             generator.model().grammars().compile(&form.constraint)?;
         }
         let compile_time = self.form.is_some().then(|| began.elapsed());
-        let Turn { prompt, added, tools, thinking, form } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form } = self.instructed(model.preset());
         let tokens = match prompt {
             Prompt::Chat(chat) => {
-                let turn = ChatTurn { chat, added, tools, thinking, form };
+                let turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form };
                 let (reading, ignored) = turn.read(model, generator, defaults)?;
                 let times = [compile_time, reading.compile_time].into_iter().flatten();
                 return Ok((Reading { compile_time: times.reduce(|a, b| a + b), ..reading }, ignored));
@@ -219,6 +226,7 @@ struct ChatTurn {
     added: usize,
     tools: ToolUse,
     thinking: Option<Thinking>,
+    hides_reasoning: bool,
     form: Option<Form>,
 }
 
@@ -254,7 +262,7 @@ impl ChatTurn {
         };
         let compile_time = constraint.is_some().then(|| began.elapsed());
         let ignored = std::mem::take(&mut self.tools.ignored);
-        let is_single = self.tools.is_single;
+        let (is_single, hides_reasoning) = (self.tools.is_single, self.hides_reasoning);
         let tools = self.tools.into_callable();
         let reading = Reading {
             // The template writes all special tokens itself.
@@ -263,7 +271,7 @@ impl ChatTurn {
             compile_time,
             shown_special_tokens: format.special_tokens(tokenizer),
             reasoning: budget.transpose()?,
-            reader: AnswerReader { format, tools, is_single, prompt, continued },
+            reader: AnswerReader { format, tools, is_single, hides_reasoning, prompt, continued },
         };
         Ok((reading, ignored))
     }
@@ -278,7 +286,7 @@ impl ChatTurn {
     ) -> Result<String, Error> {
         let added = self.added;
         let render = |chat: &Chat| {
-            chat.render(template, Some(tokenizer)).map_err(|error| match error {
+            chat.prompt(template, Some(tokenizer)).map_err(|error| match error {
                 Error::Text(error) => Error::Text(error.without_first_messages(added)),
                 error => error,
             })
@@ -290,8 +298,11 @@ impl ChatTurn {
             None if !defaults.reasoning => Thinking::new("", false).set(&mut self.chat.extra),
             None => {}
         }
-        let prompt = render(&self.chat)?;
-        let is_same = |chat: Chat| render(&chat).is_ok_and(|other| other == prompt);
+        let ChatPrompt { text: prompt, ignored } = render(&self.chat)?;
+        let is_same = |chat: Chat| render(&chat).is_ok_and(|other| other.text == prompt);
+        let own =
+            |(index, field): (usize, String)| Some(format!("messages[{}]{field}", index.checked_sub(added)?));
+        self.tools.ignored.extend(ignored.into_iter().filter_map(own));
         if let Some(thinking) = &self.thinking
             && (thinking.budget.is_none() || format.reasoning.is_none())
             && is_same(Chat { extra: plain, ..self.chat.clone() })

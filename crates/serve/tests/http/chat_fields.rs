@@ -92,6 +92,8 @@ fn sample(field: &str) -> (Value, Value) {
         ),
         "thinking_token_budget" => alone(json!(5)),
         "reasoning_effort" => alone(json!("low")),
+        "reasoning" => alone(json!({"effort": "low"})),
+        "enable_thinking" => alone(json!(true)),
         "functions" => alone(json!([{"name": "weather"}])),
         "add_generation_prompt" => alone(json!(false)),
         "continue_final_message" | "echo" => (prefill, json!(true)),

@@ -114,6 +114,26 @@ fn wrong_fields_are_named() {
     check("/apply-template", json!({"messages": image}), "messages[0].content[0]", "has the type image_url");
     let no_role = json!({"messages": [{"role": null, "content": "Hi"}]});
     check("/apply-template", no_role, "messages[0].role", "messages[0].role is null: give a string");
-    let kwargs = json!({"messages": conversation(), "chat_template_kwargs": {"tokenize": true}});
-    check("/apply-template", kwargs, "chat_template_kwargs.tokenize", "cannot be set");
+    for name in ["tokenize", "messages", "bos_token", "eos_token", "unk_token", "image_token", "strftime_now"]
+    {
+        let kwargs = json!({"messages": conversation(), "chat_template_kwargs": {name: "x"}});
+        check("/apply-template", kwargs, &format!("chat_template_kwargs.{name}"), "cannot be set");
+    }
+    let both =
+        json!({"messages": conversation(), "add_generation_prompt": true, "continue_final_message": true});
+    check("/apply-template", both, "add_generation_prompt", "set one of them");
+}
+
+#[test]
+fn pictures_in_earlier_messages_become_a_line_and_are_named() {
+    let server = TestServer::storyteller();
+    let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
+    let look = json!([{"type": "text", "text": "Look:"}, image]);
+    let messages = json!([
+        {"role": "user", "content": look}, {"role": "assistant", "content": "I see."}, {"role": "user", "content": "Well?"},
+    ]);
+    let reply = server.post("/apply-template", &json!({"messages": messages}));
+    assert_eq!((reply.status, reply.header("x-peri-ignored")), (200, Some("messages[0].content[1]")));
+    let prompt = reply.ok()["prompt"].as_str().unwrap().to_string();
+    assert!(prompt.contains("Look:\n[image omitted: this model reads text only]"), "{prompt}");
 }

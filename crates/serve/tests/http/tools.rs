@@ -394,6 +394,30 @@ fn reasoning_is_given_apart_and_within_its_budget() {
     let reasoning = message["reasoning"].as_str().unwrap();
     assert!(!reasoning.is_empty());
     assert_eq!(chat["usage"]["completion_tokens_details"]["reasoning_tokens"], 30);
+    for on in [
+        json!({"enable_thinking": true}),
+        json!({"reasoning": {"enabled": true}}),
+        json!({"reasoning": {"effort": "high"}}),
+    ] {
+        assert_eq!(thought(on)["choices"][0]["message"], *message);
+    }
+    for off in [
+        json!({"enable_thinking": false}),
+        json!({"reasoning": {"enabled": false, "effort": "high"}}),
+        json!({"reasoning": {"effort": "none"}}),
+        json!({"enable_thinking": true, "reasoning": {"exclude": true}}),
+    ] {
+        let message = thought(off.clone())["choices"][0]["message"].clone();
+        assert!(
+            message.get("reasoning").is_none() && message.get("reasoning_content").is_none(),
+            "{off}: {message}"
+        );
+    }
+    let bounded = thought(json!({"reasoning": {"max_tokens": 5}}));
+    assert!(
+        bounded["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap() <= 10,
+        "{bounded}"
+    );
     let responses = server.post(RESPONSES, &json!({"input": "Weather?", "max_output_tokens": 30, "seed": 5, "reasoning": {"effort": "high"}})).ok();
     assert_eq!(responses["output"][0]["content"][0], json!({"type": "reasoning_text", "text": reasoning}));
     let ollama = json!({"messages": messages, "think": true, "stream": false, "options": {"num_predict": 30, "seed": 5}});

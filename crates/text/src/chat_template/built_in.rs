@@ -42,8 +42,7 @@ impl ChatTemplate {
 
 fn built_in(templates: &[(&str, &str)], name: &str) -> Option<ChatTemplate> {
     let (name, source) = templates.iter().find(|(own, _)| *own == name)?;
-    let template = ChatTemplate::labeled([(DEFAULT, (*name).to_owned(), *source)], Limits::default());
-    Some(template.expect("built-in templates are valid"))
+    Some(ChatTemplate::labeled([(DEFAULT, (*name).to_owned(), Ok(*source))], Limits::default()))
 }
 
 #[cfg(test)]

@@ -17,8 +17,10 @@ impl ChatTemplate {
     /// `additional_chat_templates`; or else `chat_template.json`, or else
     /// `tokenizer_config.json`.
     ///
+    /// One that is broken gives its error when it is rendered: see [`ChatTemplate::checked`].
+    ///
     /// # Errors
-    /// [`Error::Read`] when such a file is there and cannot be read; as [`ChatTemplate::from_tokenizer_config`].
+    /// [`Error::Read`] when such a file is there and cannot be read.
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Option<ChatTemplate>, Error> {
         let directory = directory.as_ref();
         let mut sources = Vec::new();
@@ -29,17 +31,30 @@ impl ChatTemplate {
         sources.extend(named(&directory.join(NAMED))?);
         if !sources.is_empty() {
             let label = |path: &PathBuf| path.display().to_string();
-            let sources = sources.iter().map(|(name, path, source)| (&name[..], label(path), &source[..]));
-            return ChatTemplate::labeled(sources, Limits::default()).map(Some);
+            let sources = sources.iter().map(|(name, path, source)| {
+                (&name[..], label(path), source.as_deref().map_err(String::clone))
+            });
+            return Ok(Some(ChatTemplate::labeled(sources, Limits::default())));
         }
         for name in JSON {
             let path = directory.join(name);
-            let Some(json) = text(&path)? else { continue };
-            if let Some(template) = ChatTemplate::from_config(&json, Some(&path))? {
+            if let Some(json) = text(&path)?
+                && let Some(template) = ChatTemplate::in_json(json, &path)
+            {
                 return Ok(Some(template));
             }
         }
         Ok(None)
+    }
+
+    fn in_json(json: Result<String, String>, path: &Path) -> Option<ChatTemplate> {
+        match json {
+            Ok(json) => ChatTemplate::from_config(&json, Some(path)),
+            Err(problem) => {
+                let source = (DEFAULT, path.display().to_string(), Err(problem));
+                Some(ChatTemplate::labeled([source], Limits::default()))
+            }
+        }
     }
 
     /// The template that a user names: a built-in one ([`ChatTemplate::named`]), a path ([`ChatTemplate::open`]), or the
@@ -68,22 +83,27 @@ impl ChatTemplate {
         } else {
             let source = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
             match path.extension().is_some_and(|extension| extension == "json") {
-                true => ChatTemplate::from_config(&source, Some(path))?,
+                true => ChatTemplate::in_json(source, path),
                 false => {
-                    let label = path.display().to_string();
-                    Some(ChatTemplate::labeled([(DEFAULT, label, &source[..])], Limits::default())?)
+                    let source =
+                        (DEFAULT, path.display().to_string(), source.as_deref().map_err(String::clone));
+                    Some(ChatTemplate::labeled([source], Limits::default()))
                 }
             }
         };
-        found.ok_or_else(|| Error::ChatTemplate {
+        let none = || Error::ChatTemplate {
             name: path.display().to_string(),
             problem: "holds no chat template".to_owned(),
-        })
+        };
+        found.ok_or_else(none)?.checked()
     }
 }
 
+/// A file's text, or why it has none.
+type FileText = Result<String, String>;
+
 /// The templates with names, if there are any.
-fn named(folder: &Path) -> Result<Vec<(String, PathBuf, String)>, Error> {
+fn named(folder: &Path) -> Result<Vec<(String, PathBuf, FileText)>, Error> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
     let mut named = Vec::new();
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -96,7 +116,7 @@ fn named(folder: &Path) -> Result<Vec<(String, PathBuf, String)>, Error> {
 }
 
 /// A file's text, or `None` if the file does not exist.
-fn text(path: &Path) -> Result<Option<String>, Error> {
+fn text(path: &Path) -> Result<Option<FileText>, Error> {
     match path.is_file() {
         true => read(path).map(Some).map_err(|source| Error::Read { path: path.to_owned(), source }),
         false => Ok(None),
@@ -104,14 +124,15 @@ fn text(path: &Path) -> Result<Option<String>, Error> {
 }
 
 /// Reads a text of a size that a template or a configuration may have.
-fn read(path: &Path) -> std::io::Result<String> {
+fn read(path: &Path) -> std::io::Result<FileText> {
     /// Configurations of tokenizers list their added tokens.
     const MOST: u64 = 64 << 20;
     let bytes = std::fs::metadata(path)?.len();
     if bytes > MOST {
-        return Err(std::io::Error::other(format!("it has {bytes} bytes, more than {MOST}")));
+        return Ok(Err(format!("the file has {bytes} bytes, more than {MOST}")));
     }
-    String::from_utf8(weights::read_file(path)?).map_err(std::io::Error::other)
+    let text = String::from_utf8(weights::read_file(path)?);
+    Ok(text.map_err(|error| format!("the file is not UTF-8: {error}")))
 }
 
 #[cfg(test)]
@@ -162,6 +183,37 @@ mod tests {
         assert_eq!(text(&path), "own");
         assert_eq!(text(Path::new("{{ bos_token }}/")), "{{ bos_token }}/");
         assert!(matches!(find(Path::new("missing")), Err(Error::Read { .. })));
+    }
+
+    #[test]
+    fn broken_templates_of_models_are_errors_of_chat_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |name: &str, bytes: &[u8], problem: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let template = ChatTemplate::from_directory(folder.path()).unwrap().unwrap();
+            let error = template.render(&ChatContext::new(&[])).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("chat template {}: {problem}", path.display())), "{error}");
+            assert_eq!(template.checked().unwrap_err().to_string(), error);
+            assert!(ChatTemplate::open(folder.path()).is_err());
+            std::fs::remove_file(path).unwrap();
+        };
+        check("tokenizer_config.json", br#"{"chat_template": "{% for m in messages %}{{ m.content }"}"#, "");
+        check(
+            "tokenizer_config.json",
+            br#"{"chat_template": 3}"#,
+            "chat_template is neither a string nor a list",
+        );
+        check(
+            "tokenizer_config.json",
+            br#"{"chat_template": [{"name": "a"}]}"#,
+            "an entry of chat_template lacks",
+        );
+        check("tokenizer_config.json", br#"{"chat_template": []}"#, "is missing");
+        check("tokenizer_config.json", b"{", "the file that holds it is not JSON");
+        check("chat_template.jinja", b"{{ 'a' ", "");
+        check("chat_template.jinja", b"\xff", "the file is not UTF-8");
+        check("chat_template.jinja", &vec![b'a'; 2 << 20], "has 2097152 bytes; the limit is 1048576");
     }
 
     #[test]

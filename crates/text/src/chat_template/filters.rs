@@ -124,7 +124,7 @@ fn engine_filters() -> Vec<(&'static str, Value)> {
         };
     }
     let mut filters = filters! {
-        abs batch bool capitalize chain dictsort first groupby items last length lines list lower map max min pprint
+        abs batch bool capitalize chain dictsort first groupby items last length lines list lower map max min
         reject rejectattr reverse round safe select selectattr slice sort split sum title unique upper zip
     };
     let alias =

@@ -18,6 +18,7 @@ mod messages;
 mod methods;
 mod number_filters;
 mod operators;
+mod pprint;
 mod printf;
 mod python;
 mod rewrite;
@@ -39,7 +40,7 @@ use weights::{MetaValue, Metadata};
 use crate::Error;
 pub use date::Moment;
 use functions::Refusal;
-pub use messages::drop_attribution;
+pub use messages::{ChatPrompt, drop_attribution, omission};
 
 /// The chat template of a model: one Jinja source, or several by name.
 #[derive(Clone)]
@@ -58,6 +59,8 @@ struct TemplateSource {
     /// Where it comes from, as errors name it: a file, or else the template's name.
     label: String,
     text: String,
+    /// Why it cannot be rendered, if it cannot.
+    problem: Option<String>,
 }
 
 /// The limits of a template; exceeding one is an error.
@@ -90,6 +93,8 @@ pub struct ChatContext<'a> {
     pub documents: Option<&'a [serde_json::Value]>,
     /// `add_generation_prompt`: whether the prompt ends where the assistant is to speak.
     pub add_generation_prompt: bool,
+    /// Special tokens by their variables, `unk_token` for one; those below win over them.
+    pub special_tokens: Option<&'a BTreeMap<String, String>>,
     /// `bos_token`: the text of the token that begins a text; undefined for the template when absent.
     pub bos: Option<&'a str>,
     /// `eos_token`: the text of the token that ends a text; undefined for the template when absent.
@@ -108,6 +113,7 @@ impl<'a> ChatContext<'a> {
             tools: None,
             documents: None,
             add_generation_prompt: true,
+            special_tokens: None,
             bos: None,
             eos: None,
             now: Moment::now(),
@@ -140,30 +146,37 @@ impl ChatTemplate {
         sources: impl IntoIterator<Item = (&'a str, &'a str)>,
         limits: Limits,
     ) -> Result<ChatTemplate, Error> {
-        let named = sources.into_iter().map(|(name, source)| (name, name.to_owned(), source));
-        ChatTemplate::labeled(named, limits)
+        let named = sources.into_iter().map(|(name, source)| (name, name.to_owned(), Ok(source)));
+        ChatTemplate::labeled(named, limits).checked()
     }
 
-    /// Templates from their names, what errors call them, and their sources.
-    fn labeled<'a>(
-        sources: impl IntoIterator<Item = (&'a str, String, &'a str)>,
-        limits: Limits,
-    ) -> Result<ChatTemplate, Error> {
-        let mut programs = BTreeMap::new();
-        for (name, label, source) in sources {
-            if source.len() > limits.source {
-                let problem = format!("has {} bytes; the limit is {}", source.len(), limits.source);
-                return Err(Error::ChatTemplate { name: label, problem });
-            }
-            let text = syntax::without_extensions(source);
-            compile::compile(&label, &text).map_err(|error| failure(&label, &error))?;
-            programs.insert(name.to_owned(), TemplateSource { label, text });
+    /// The template, if all of its sources can be rendered. A model's own template may be broken, which stops nothing but
+    /// chat.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] with the first problem.
+    pub fn checked(self) -> Result<ChatTemplate, Error> {
+        match self.sources.values().find_map(TemplateSource::problem) {
+            Some(error) => Err(error),
+            None => Ok(self),
         }
-        if programs.is_empty() {
-            return Err(Error::ChatTemplate { name: DEFAULT.to_owned(), problem: "is missing".to_owned() });
+    }
+
+    /// Templates from their names, what errors call them, and their sources, or else why there are none.
+    fn labeled<'a>(
+        sources: impl IntoIterator<Item = (&'a str, String, Result<&'a str, String>)>,
+        limits: Limits,
+    ) -> ChatTemplate {
+        let sources = sources
+            .into_iter()
+            .map(|(name, label, source)| (name.to_owned(), TemplateSource::new(label, source, limits)));
+        let mut sources: BTreeMap<String, TemplateSource> = sources.collect();
+        if sources.is_empty() {
+            let missing = TemplateSource::new(DEFAULT.to_owned(), Err("is missing".to_owned()), limits);
+            sources.insert(DEFAULT.to_owned(), missing);
         }
         let environment = filters::environment(limits);
-        Ok(ChatTemplate { environment, sources: programs, limits, traits: Arc::default() })
+        ChatTemplate { environment, sources, limits, traits: Arc::default() }
     }
 
     /// The template in a `tokenizer_config.json`, or `None` where it has none.
@@ -174,44 +187,43 @@ impl ChatTemplate {
     /// [`Error::ChatTemplate`] when the file is not JSON, `chat_template` has neither shape, or as
     /// [`ChatTemplate::new`].
     pub fn from_tokenizer_config(json: &str) -> Result<Option<ChatTemplate>, Error> {
-        ChatTemplate::from_config(json, None)
+        ChatTemplate::from_config(json, None).map(ChatTemplate::checked).transpose()
     }
 
-    /// As [`ChatTemplate::from_tokenizer_config`]; errors name the file.
-    fn from_config(json: &str, file: Option<&Path>) -> Result<Option<ChatTemplate>, Error> {
+    /// As [`ChatTemplate::from_tokenizer_config`]; errors name the file, and are those of rendering.
+    fn from_config(json: &str, file: Option<&Path>) -> Option<ChatTemplate> {
         let label = |name: &str| match file {
             None => name.to_owned(),
             Some(file) if name == DEFAULT => file.display().to_string(),
             Some(file) => format!("{} ({name})", file.display()),
         };
-        let problem = |problem: String| Error::ChatTemplate { name: label(DEFAULT), problem };
-        let config: serde_json::Value = serde_json::from_str(json)
-            .map_err(|error| problem(format!("the file that holds it is not JSON: {error}")))?;
-        let single = |source: &str| {
-            ChatTemplate::labeled([(DEFAULT, label(DEFAULT), source)], Limits::default()).map(Some)
+        let single =
+            |source| Some(ChatTemplate::labeled([(DEFAULT, label(DEFAULT), source)], Limits::default()));
+        let config: serde_json::Value = match serde_json::from_str(json) {
+            Ok(config) => config,
+            Err(error) => return single(Err(format!("the file that holds it is not JSON: {error}"))),
         };
         let named = match config.get("chat_template") {
-            None | Some(serde_json::Value::Null) => return Ok(None),
-            Some(serde_json::Value::String(source)) => return single(source),
+            None | Some(serde_json::Value::Null) => return None,
+            Some(serde_json::Value::String(source)) => return single(Ok(source)),
             Some(serde_json::Value::Array(named)) => named,
-            Some(_) => return Err(problem("chat_template is neither a string nor a list".to_owned())),
+            Some(_) => return single(Err("chat_template is neither a string nor a list".to_owned())),
         };
         let sources =
             named.iter().map(|entry| Some((entry.get("name")?.as_str()?, entry.get("template")?.as_str()?)));
-        let labeled = |(name, source)| (name, label(name), source);
-        let sources: Option<Vec<_>> = sources.collect();
-        let sources = sources
-            .ok_or_else(|| problem("an entry of chat_template lacks a name or a template".to_owned()))?;
-        ChatTemplate::labeled(sources.into_iter().map(labeled), Limits::default()).map(Some)
+        let Some(sources) = sources.collect::<Option<Vec<_>>>() else {
+            return single(Err("an entry of chat_template lacks a name or a template".to_owned()));
+        };
+        let labeled = |(name, source)| (name, label(name), Ok(source));
+        Some(ChatTemplate::labeled(sources.into_iter().map(labeled), Limits::default()))
     }
 
     /// The template in GGUF metadata, or `None` where it has none.
     ///
     /// `tokenizer.chat_template` is the default; `tokenizer.chat_template.NAME` is one with a name.
     ///
-    /// # Errors
-    /// [`Error::ChatTemplate`] when such a key holds no text, or as [`ChatTemplate::new`].
-    pub fn from_gguf(metadata: &Metadata) -> Result<Option<ChatTemplate>, Error> {
+    /// One that is broken gives its error when it is rendered: see [`ChatTemplate::checked`].
+    pub fn from_gguf(metadata: &Metadata) -> Option<ChatTemplate> {
         let mut sources = Vec::new();
         for (key, value) in metadata.iter() {
             let name = match key.strip_prefix(GGUF_KEY) {
@@ -219,25 +231,23 @@ impl ChatTemplate {
                 Some(rest) if rest.starts_with('.') => &rest[1..],
                 _ => continue,
             };
-            let MetaValue::String(source) = value else {
-                let problem = format!("the metadata's {key} is not a string");
-                return Err(Error::ChatTemplate { name: name.to_owned(), problem });
+            let source = match value {
+                MetaValue::String(source) => Ok(source.as_str()),
+                _ => Err(format!("the metadata's {key} is not a string")),
             };
-            sources.push((name, source.as_str()));
+            sources.push((name, name.to_owned(), source));
         }
-        if sources.is_empty() {
-            return Ok(None);
-        }
-        ChatTemplate::with_limits(sources, Limits::default()).map(Some)
+        (!sources.is_empty()).then(|| ChatTemplate::labeled(sources, Limits::default()))
     }
 
     /// The keys of GGUF metadata and the templates that they hold.
-    pub fn gguf_keys(&self) -> impl ExactSizeIterator<Item = (String, &str)> {
+    pub fn gguf_keys(&self) -> impl Iterator<Item = (String, &str)> {
         let key = |name: &str| match name {
             DEFAULT => GGUF_KEY.to_string(),
             name => format!("{GGUF_KEY}.{name}"),
         };
-        self.sources.iter().map(move |(name, source)| (key(name), &source.text[..]))
+        let readable = self.sources.iter().filter(|(_, source)| !source.text.is_empty());
+        readable.map(move |(name, source)| (key(name), &source.text[..]))
     }
 
     /// The names of the templates; one without a name is `default`.
@@ -268,10 +278,14 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`].
     pub fn render_named(&self, name: &str, context: &ChatContext) -> Result<String, Error> {
-        let Some(TemplateSource { label, text }) = self.sources.get(name) else {
+        let Some(source) = self.sources.get(name) else {
             let problem = format!("is missing; there are {}", self.names().collect::<Vec<_>>().join(", "));
             return Err(Error::ChatTemplate { name: name.to_owned(), problem });
         };
+        if let Some(error) = source.problem() {
+            return Err(error);
+        }
+        let TemplateSource { label, text, .. } = source;
         self.evaluate(label, text, variables(context)).map_err(|error| unfit(label, &error))
     }
 
@@ -283,6 +297,31 @@ impl ChatTemplate {
         eval(&self.environment, &program.root, variables, &program.blocks, &mut output, AutoEscape::None)?;
         drop(output);
         Ok(text)
+    }
+}
+
+impl TemplateSource {
+    fn new(label: String, source: Result<&str, String>, limits: Limits) -> TemplateSource {
+        let (text, problem) = match source {
+            Ok(source) if source.len() > limits.source => {
+                let problem = format!("has {} bytes; the limit is {}", source.len(), limits.source);
+                (String::new(), Some(problem))
+            }
+            Ok(source) => (syntax::without_extensions(source), None),
+            Err(problem) => (String::new(), Some(problem)),
+        };
+        let own = || match failure(&label, &compile::compile(&label, &text).err()?) {
+            Error::ChatTemplate { problem, .. } => Some(problem),
+            error => Some(error.to_string()),
+        };
+        let problem = problem.or_else(own);
+        TemplateSource { label, text, problem }
+    }
+
+    /// The error of rendering it, if it is broken.
+    fn problem(&self) -> Option<Error> {
+        let problem = self.problem.clone()?;
+        Some(Error::ChatTemplate { name: self.label.clone(), problem })
     }
 }
 
@@ -305,6 +344,8 @@ fn variables(context: &ChatContext) -> Value {
         ("add_generation_prompt", Value::from(context.add_generation_prompt)),
         ("strftime_now", Value::from_function(move |format: &str| now.strftime(format))),
     ]);
+    let tokens = context.special_tokens.into_iter().flatten();
+    variables.extend(tokens.map(|(name, token)| (&name[..], Value::from(&token[..]))));
     variables.extend(context.bos.map(|bos| ("bos_token", Value::from(bos))));
     variables.extend(context.eos.map(|eos| ("eos_token", Value::from(eos))));
     for (name, value) in context.extra.into_iter().flatten() {

@@ -6,6 +6,7 @@ use minijinja::value::ValueKind;
 use super::arguments::{Call, Row, split, whole};
 use super::letters::is_space;
 use super::methods::{center, lines, padded, trim};
+use super::pprint::pprint;
 use super::printf::printf;
 use super::python::{self, fault, is_mapping, members};
 use super::wrap;
@@ -23,6 +24,7 @@ pub(super) const FILTERS: &[Row] = &[
     ("forceescape", &[""], |call| Ok(Value::from_safe_string(html(&call.shown(0)?)))),
     ("indent", &["", "width", "first", "blank"], indent),
     ("join", &["", "d", "attribute"], join),
+    ("pprint", &[""], pprint),
     ("replace", &["", "old", "new", "count"], |call| {
         let (own, old, new) = (call.shown(0)?, call.shown(1)?, call.shown(2)?);
         let count = if call.some(3).is_some() { call.whole(3)? } else { -1 };

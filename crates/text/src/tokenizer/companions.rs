@@ -1,6 +1,6 @@
 //! The files next to a tokenizer that say which ids begin and end a text.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -49,11 +49,23 @@ impl Companions {
         self.tokenizer[key].as_bool()
     }
 
+    /// The tokens that the tokenizer config names, also among those of the model alone (`extra_special_tokens`).
+    pub(super) fn special_tokens(&self) -> BTreeMap<String, String> {
+        let extra = &self.tokenizer["extra_special_tokens"];
+        let fields = [extra, &self.tokenizer].into_iter().filter_map(Value::as_object).flatten();
+        let named = fields.filter(|(name, _)| name.ends_with("_token"));
+        named.filter_map(|(name, token)| Some((name.clone(), text(token)?.to_owned()))).collect()
+    }
+
     /// The id of a token given as its text, or as an object with its text.
     fn named(&self, key: &str, tokenizer: &Tokenizer) -> Option<u32> {
-        let token = &self.tokenizer[key];
-        tokenizer.id(token.as_str().or_else(|| token["content"].as_str())?)
+        tokenizer.id(text(&self.tokenizer[key])?)
     }
+}
+
+/// The text of a token that is given as its text, or as an object with its text.
+fn text(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token["content"].as_str())
 }
 
 /// One id, or a list of them.

@@ -50,6 +50,10 @@ pub struct GgufVocabulary<'a> {
     pub cls: Option<u32>,
     /// `seperator_token_id` (so spelled).
     pub separator: Option<u32>,
+    /// `padding_token_id`.
+    pub padding: Option<u32>,
+    /// `mask_token_id`.
+    pub mask: Option<u32>,
     /// `add_bos_token`.
     pub add_bos: Option<bool>,
     /// `add_eos_token`.
@@ -90,6 +94,8 @@ impl<'a> GgufVocabulary<'a> {
             unknown: id("unknown_token_id")?,
             cls: id("cls_token_id")?,
             separator: id("seperator_token_id")?,
+            padding: id("padding_token_id")?,
+            mask: id("mask_token_id")?,
             add_bos: flag("add_bos_token")?,
             add_eos: flag("add_eos_token")?,
             add_space_prefix: flag("add_space_prefix")?,
@@ -338,6 +344,17 @@ impl Tokenizer {
             self.after.push(needed(eos, "EOS")?);
         }
         (self.bos, self.eos) = (known(bos), known(eos));
+        let named = [
+            ("unk_token", gguf.unknown),
+            ("cls_token", gguf.cls),
+            ("sep_token", gguf.separator),
+            ("pad_token", gguf.padding),
+            ("mask_token", gguf.mask),
+        ];
+        for (name, id) in named {
+            let token = id.and_then(|id| self.token(id)).map(|token| token.into_owned());
+            self.special_tokens.extend(token.map(|token| (name.to_owned(), token)));
+        }
         self.eos_ids.extend([eos, gguf.eot, gguf.eom].into_iter().filter_map(known));
         let ends: Vec<u32> = ENDS.iter().filter_map(|text| self.id(text)).collect();
         self.eos_ids.extend(ends);

@@ -28,7 +28,7 @@ mod word_piece;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -86,6 +86,8 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     eos_ids: BTreeSet<u32>,
+    /// The tokens that the files name, by variables of chat templates.
+    special_tokens: BTreeMap<String, String>,
     /// What `AddSpecial::Yes` puts in front of a text.
     before: Vec<u32>,
     /// What it puts behind.
@@ -202,8 +204,18 @@ impl Tokenizer {
     }
 
     fn new(model: Model, decoder: Decoder, kind: String) -> Self {
-        let (before, after, eos_ids) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { model, decoder, bos: None, eos: None, eos_ids, before, after, pair_template: None, kind }
+        Self {
+            model,
+            decoder,
+            bos: None,
+            eos: None,
+            eos_ids: BTreeSet::new(),
+            special_tokens: BTreeMap::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            pair_template: None,
+            kind,
+        }
     }
 
     /// The ids of `text`.
@@ -322,6 +334,12 @@ impl Tokenizer {
         &self.eos_ids
     }
 
+    /// The special tokens that the model's files name, by their names as variables of chat templates: `unk_token`,
+    /// `pad_token`, `image_token`.
+    pub fn special_tokens(&self) -> &BTreeMap<String, String> {
+        &self.special_tokens
+    }
+
     /// What this is, for people: `byte-level BPE (gpt-2), 50257 tokens, 50000 merges`.
     pub fn kind(&self) -> &str {
         &self.kind
@@ -343,6 +361,7 @@ impl Tokenizer {
         self.bos = companions.bos(self).or(self.bos);
         self.eos = companions.eos(self).or(self.eos);
         self.eos_ids.extend(companions.eos_ids(self));
+        self.special_tokens.extend(companions.special_tokens());
         // A `tokenizer.json` says in its post-processor what goes around a text.
         if let Model::Own(..) = self.model {
             let eos = self.eos();
