@@ -58,6 +58,9 @@ impl ConversationFields {
         let budget = self.thinking_token_budget;
         let thinking = thinking.or(budget.map(|_| Thinking::new("thinking_token_budget", true)));
         let thinking = thinking.map(|thinking| thinking.within(budget));
+        if self.messages.is_empty() {
+            return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
+        }
         check_roles(&self.messages)?;
         let chat = Chat {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
