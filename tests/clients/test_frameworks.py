@@ -97,6 +97,18 @@ def test_litellm_runs_async_and_embeds(base_url, encoder):
     assert len(vectors.data) == 2
 
 
+def test_litellm_completes_streams_and_embeds_over_the_routes_of_ollama(server, encoder):
+    messages = [{"role": "user", "content": "Once upon a time"}]
+    for route in ["ollama", "ollama_chat"]:
+        own = dict(model=f"{route}/storyteller", api_base=server, messages=messages, **OPTIONS)
+        whole = litellm.completion(**own)
+        assert whole.usage.completion_tokens == 12
+        parts = (chunk.choices[0].delta.content or "" for chunk in litellm.completion(stream=True, **own))
+        assert "".join(parts) == whole.choices[0].message.content
+    vectors = litellm.embedding(model=f"ollama/{encoder}", api_base=server, input=["a", "word " * 2000])
+    assert len(vectors.data) == 2
+
+
 def test_litellm_maps_errors(base_url):
     with pytest.raises(litellm.ContextWindowExceededError):
         litellm.completion(

@@ -125,6 +125,6 @@ def test_errors_are_those_of_the_client(client):
     with pytest.raises(ResponseError, match="there is no model") as missing:
         client.generate("nothing", PROMPT)
     assert missing.value.status_code == 404
-    with pytest.raises(ResponseError, match="num_ctx") as wrong:
-        client.generate(MODEL, PROMPT, options={"num_ctx": 1 << 30})
+    with pytest.raises(ResponseError, match="options.top_p is 7") as wrong:
+        client.generate(MODEL, PROMPT, options={"top_p": 7})
     assert wrong.value.status_code == 400

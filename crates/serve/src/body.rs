@@ -1,7 +1,7 @@
 //! Bodies of requests: JSON objects, checked field by field before any work is done.
 //!
-//! A field that is not known has no effect; it is named in the header `x-peri-ignored`, unless it looks like a typing
-//! error for a known one, which is an error.
+//! `null` stands for a field that is not given. A field that is not known has no effect; it is named in the header
+//! `x-peri-ignored`, unless it looks like a typing error for a known one, which is an error.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +16,7 @@ use utoipa::openapi::schema::{AllOf, Object, OneOf, Schema};
 
 use crate::context::Context;
 use crate::error::ApiError;
+use crate::foreign_fields::is_foreign;
 use crate::json::{Typed, UniqueKeys};
 
 /// The deepest nesting of arrays and objects.
@@ -47,12 +48,22 @@ pub(crate) struct Fields {
 impl Fields {
     /// Whether the object has a field.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.object.get(name).is_some_and(|value| !value.is_null())
+        self.object.get(name).is_some()
     }
 
     /// The value of a field.
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.object.get(name)
+    }
+
+    /// Gives a field another value, or takes it away. Groups that are taken later find it so.
+    pub(crate) fn set(&mut self, name: &str, value: Option<Value>) {
+        if let Some(fields) = self.object.as_object_mut() {
+            match value {
+                Some(value) => fields.insert(name.to_string(), value),
+                None => fields.remove(name),
+            };
+        }
     }
 
     /// Takes the groups of an object in a field. Without the field, the object is empty.
@@ -75,7 +86,8 @@ impl Fields {
         Ok(groups)
     }
 
-    fn new(object: Map<String, Value>) -> Fields {
+    fn new(mut object: Map<String, Value>) -> Fields {
+        object.retain(|_, value| !value.is_null());
         Fields { object: Value::Object(object), unknown: None, unknown_within: BTreeSet::new() }
     }
 
@@ -100,8 +112,13 @@ impl Fields {
         let group = serde_path_to_error::deserialize(reader).map_err(|error| {
             let path = error.path().to_string();
             let problem = error.inner().to_string();
-            match &path[..] {
-                "." => ApiError::bad_request(problem),
+            let named = |start: &str| problem.strip_prefix(start)?.strip_suffix('`');
+            match (&path[..], named("missing field `"), named("duplicate field `")) {
+                (".", Some(name), _) => ApiError::invalid(name, &problem),
+                (_, _, Some(name)) => {
+                    ApiError::invalid(name, format!("{name} is given under two of its names: give one"))
+                }
+                (".", ..) => ApiError::bad_request(problem),
                 _ => ApiError::invalid(&path, format!("{path}: {problem}")),
             }
         })?;
@@ -132,7 +149,7 @@ where
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        if let Err(error) = check_content_type(request.headers()) {
+        if let Err(error) = check_content_type(request.uri().path(), request.headers()) {
             // The body is read all the same, as hyper closes connections with an unread one, which clients may use again.
             if !request.headers().contains_key(header::EXPECT) {
                 let _ = Bytes::from_request(request, state).await;
@@ -161,21 +178,30 @@ where
     }
 }
 
-/// A body has to say that it is JSON: browsers send other types to any server without asking. It is not unpacked, since
-/// a small one could become large.
-fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+/// A body has to say that it is JSON: browsers send other types to any server without asking. Ollama reads bodies of any
+/// type, and its clients name none, so its routes do too unless a browser asks. A body is not unpacked, since a small one
+/// could become large.
+fn check_content_type(path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
         let message = "the body has a Content-Encoding: send it without";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message));
     }
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if path.starts_with("/api/") && !is_of_browser(headers) {
+        return Ok(());
+    }
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
         return Ok(());
     }
     let problem = if given.is_empty() { "missing".to_string() } else { format!("`{given}`") };
     let message = format!("the Content-Type is {problem}: send application/json");
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+}
+
+/// Whether a request has a header that browsers send and other clients do not.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| *name == header::ORIGIN || name.as_str().starts_with("sec-fetch-"))
 }
 
 /// The object that a body is.
@@ -220,9 +246,9 @@ fn too_deep(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Refuses unknown fields that are one or two letters away from a known one.
+/// Refuses unknown fields that are one or two letters away from a known one, unless they are those of other servers.
 fn check_spelling<T: ToSchema>(unknown: &BTreeSet<String>) -> Result<(), ApiError> {
-    let top = || unknown.iter().filter(|path| !path.contains('.'));
+    let top = || unknown.iter().filter(|path| !path.contains('.') && !is_foreign(path));
     if top().next().is_none() {
         return Ok(());
     }

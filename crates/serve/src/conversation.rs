@@ -74,6 +74,9 @@ impl ConversationFields {
         let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let thinking = self.thinking()?;
         let hides_reasoning = self.reasoning.as_ref().and_then(|own| own.exclude).unwrap_or(false);
+        if self.messages.is_empty() {
+            return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
+        }
         check_roles(&self.messages)?;
         let chat = Chat {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),

@@ -26,7 +26,7 @@ fn shape_of(path: &str) -> Option<Shape> {
     let is_below = |prefix: &str| {
         path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.bytes().next(), None | Some(b'/')))
     };
-    if is_below("/v1/messages") {
+    if is_below("/v1/messages") || is_below("/messages") {
         Some(ANTHROPIC)
     } else if is_below("/api") {
         Some(OLLAMA)

@@ -2,7 +2,7 @@
 
 use pipelines::Constraint;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::context::Context;
@@ -20,26 +20,58 @@ pub(crate) struct FormFields {
     #[schema(value_type = Option<Object>)]
     guided_json: Option<Value>,
     /// A regular expression that the whole answer matches.
+    #[serde(alias = "regex")]
     guided_regex: Option<String>,
     /// Texts, one of which the answer is.
     guided_choice: Option<Vec<String>>,
     /// A grammar in GBNF or Lark.
-    #[serde(alias = "grammar")]
+    #[serde(alias = "grammar", alias = "ebnf")]
     guided_grammar: Option<String>,
 }
 
-/// The form of an answer in the OpenAI API.
+/// The form of an answer in the OpenAI API, and in the shapes that other servers have given it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ResponseFormat {
     /// Any text.
     Text,
     /// A JSON object.
-    JsonObject,
+    #[serde(alias = "json")]
+    JsonObject {
+        /// The schema of the object.
+        #[serde(alias = "value")]
+        #[schema(value_type = Option<Object>)]
+        schema: Option<Value>,
+        #[serde(flatten)]
+        others: Map<String, Value>,
+    },
     /// JSON of a schema.
     JsonSchema {
         /// The schema.
-        json_schema: NamedSchema,
+        json_schema: Option<NamedSchema>,
+        /// The schema without its name, in place of `json_schema`.
+        #[serde(alias = "value")]
+        #[schema(value_type = Option<Object>)]
+        schema: Option<Value>,
+        #[serde(flatten)]
+        others: Map<String, Value>,
+    },
+    /// A text that matches a regular expression as a whole.
+    Regex {
+        /// The expression.
+        #[serde(alias = "value")]
+        pattern: String,
+        #[serde(flatten)]
+        others: Map<String, Value>,
+    },
+    /// A text of a grammar in GBNF or Lark.
+    #[serde(alias = "ebnf")]
+    Grammar {
+        /// The grammar.
+        #[serde(alias = "value")]
+        grammar: String,
+        #[serde(flatten)]
+        others: Map<String, Value>,
     },
 }
 
@@ -50,6 +82,9 @@ struct NamedSchema {
     #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
 }
+
+/// Fields that say nothing of a form but its name, or that it holds, which it does in any case.
+const NAMES_OF_FORMS: [&str; 3] = ["name", "description", "strict"];
 
 /// The form of an answer in the API of vLLM.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -84,15 +119,8 @@ impl FormFields {
         let mut add = |field, constraint: Option<Constraint>| {
             forms.extend(constraint.map(|constraint| Form { field, constraint }));
         };
-        match self.response_format {
-            None => {}
-            Some(ResponseFormat::Text) => {
-                context.note(|facts| facts.ignored.extend(["response_format".to_string()]));
-            }
-            Some(ResponseFormat::JsonObject) => add("response_format", Some(Constraint::JsonObject)),
-            Some(ResponseFormat::JsonSchema { json_schema: NamedSchema { schema } }) => {
-                add("response_format", Some(schema.map_or(Constraint::JsonObject, schema_of)));
-            }
+        if let Some(format) = self.response_format {
+            add("response_format", format.constraint(context)?);
         }
         if let Some(outputs) = self.structured_outputs {
             let field = "structured_outputs";
@@ -115,6 +143,41 @@ impl FormFields {
             }
             _ => Ok(form),
         }
+    }
+}
+
+impl ResponseFormat {
+    /// The constraint, if there is one. Fields without effect are noted.
+    ///
+    /// # Errors
+    /// If the schema is missing, or there are two.
+    fn constraint(self, context: &Context) -> Result<Option<Constraint>, ApiError> {
+        let object = |schema: Option<Value>| schema.map_or(Constraint::JsonObject, schema_of);
+        let (constraint, others) = match self {
+            ResponseFormat::Text => {
+                context.note(|facts| facts.ignored.extend(["response_format".to_string()]));
+                return Ok(None);
+            }
+            ResponseFormat::JsonObject { schema, others } => (object(schema), others),
+            ResponseFormat::JsonSchema { json_schema: Some(named), schema: None, others } => {
+                (object(named.schema), others)
+            }
+            ResponseFormat::JsonSchema { json_schema: None, schema: Some(schema), others } => {
+                (schema_of(schema), others)
+            }
+            ResponseFormat::JsonSchema { json_schema, .. } => {
+                let count = if json_schema.is_some() { "two schemas" } else { "no schema" };
+                let message =
+                    format!("response_format has {count}: give one, in `json_schema.schema` or in `schema`");
+                return Err(ApiError::invalid("response_format", message));
+            }
+            ResponseFormat::Regex { pattern, others } => (Constraint::Regex(pattern.into()), others),
+            ResponseFormat::Grammar { grammar, others } => (Constraint::grammar(&grammar), others),
+        };
+        let ignored = others.keys().filter(|name| !NAMES_OF_FORMS.contains(&&name[..]));
+        let ignored = ignored.map(|name| format!("response_format.{name}"));
+        context.note(|facts| facts.ignored.extend(ignored));
+        Ok(Some(constraint))
     }
 }
 

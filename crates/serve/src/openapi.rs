@@ -27,7 +27,7 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/Sampling/properties/repetition_penalty", r#"{"minimum": 0.01, "maximum": 100}"#),
     ("/Sampling/properties/stop_token_ids", r#"{"maxItems": 4096}"#),
     ("/Sampling/properties/logit_bias", BIASES),
-    ("/OneOrMany/oneOf/1", r#"{"items": {"type": "string", "minLength": 1}, "maxItems": 256}"#),
+    ("/OneOrMany/oneOf/1", r#"{"maxItems": 256}"#),
     ("/ScoredTexts/oneOf/1", r#"{"minItems": 1, "maxItems": 2048}"#),
     ("/RerankFields/properties/documents", r#"{"minItems": 1, "maxItems": 2048}"#),
     ("/UnsupportedFields/properties/modalities", r#"{"enum": [["text"], null]}"#),
@@ -35,7 +35,8 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/UnsupportedFields/properties/prediction", NULL),
     ("/UnsupportedFields/properties/web_search_options", NULL),
     ("/UnsupportedFields/properties/store", r#"{"enum": [false, null]}"#),
-    ("/UnsupportedFields/properties/functions", r#"{"enum": [[], null]}"#),
+    ("/FunctionFields/properties/functions/items", FUNCTION),
+    ("/FunctionFields/properties/function_call", FUNCTION_CHOICE),
     ("/UnsupportedFields/properties/chat_template", NULL),
     ("/CreateUnsupportedFields/properties/files", NULL),
     ("/CreateUnsupportedFields/properties/adapters", NULL),
@@ -64,12 +65,12 @@ const BOUNDS: &[(&str, &str)] = &[
     ),
 ];
 const NULL: &str = r#"{"type": "null"}"#;
-const TEXTS: &str = r#"{"items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2048}"#;
+const TEXTS: &str = r#"{"minItems": 1, "maxItems": 2048}"#;
 const BIASES: &str = r#"{"propertyNames": {"pattern": "^[0-9]+$"},
     "additionalProperties": {"type": "number", "minimum": -1000000, "maximum": 1000000}}"#;
 const EFFORT: &str = r#"{"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]}"#;
 const CHOICE: &str = r#"{"type": ["string", "object", "null"],
-    "anyOf": [{"enum": ["none", "auto", "required", null]}, {"type": "object", "required": ["type"],
+    "anyOf": [{"enum": ["none", "auto", "required", "any", null]}, {"type": "object", "required": ["type"],
         "properties": {"type": {"enum": ["function", "allowed_tools"]}}}]}"#;
 const MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
     "role": {"type": "string", "examples": ["developer", "system", "user", "assistant", "tool"]},
@@ -79,6 +80,10 @@ const ANTHROPIC_MESSAGE: &str = r#"{"required": ["role", "content"], "properties
     "role": {"enum": ["user", "assistant"]},
     "content": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
         "items": {"type": "object", "required": ["type"]}}]}}}"#;
+const FUNCTION: &str = r#"{"required": ["name"], "properties": {
+    "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}, "parameters": {"type": "object"}}}"#;
+const FUNCTION_CHOICE: &str = r#"{"type": ["string", "object", "null"],
+    "anyOf": [{"enum": ["none", "auto", null]}, {"type": "object", "required": ["name"]}]}"#;
 const TOOL: &str = r#"{"required": ["type", "function"], "properties": {"type": {"enum": ["function"]},
     "function": {"type": "object", "required": ["name"], "properties": {
         "name": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"}, "parameters": {"type": "object"}}}}}"#;

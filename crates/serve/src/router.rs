@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
@@ -94,6 +94,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     let router = router
         .route("/openapi.json", get(async || Json(document)))
         .merge(ollama::unsupported::routes())
+        .merge(unversioned())
         .route("/ui/{*name}", get(page::asset))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
@@ -111,6 +112,24 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .layer(middleware::from_fn(error_shape::apply))
         .layer(middleware::from_fn_with_state(Arc::clone(shared), context::attach))
         .with_state(Arc::clone(shared))
+}
+
+/// The routes of OpenAI and Anthropic for clients whose address of the server lacks the `/v1`.
+fn unversioned() -> Router<Arc<Shared>> {
+    let stored = get(responses::stored::show).delete(responses::stored::delete);
+    Router::new()
+        .route("/chat/completions", post(chat::create))
+        .route("/completions", post(completions::create))
+        .route("/embeddings", post(embeddings::create))
+        .route("/pooling", post(embeddings::pool))
+        .route("/responses", post(responses::create::create))
+        .route("/responses/{id}", stored)
+        .route("/responses/{id}/input_items", get(responses::stored::input_items))
+        .route("/responses/{id}/cancel", post(responses::stored::cancel))
+        .route("/messages", post(messages::create))
+        .route("/messages/count_tokens", post(count_tokens::create))
+        .route("/models", get(models::list))
+        .route("/models/{*id}", get(models::show))
 }
 
 /// The OpenAPI document without routes.

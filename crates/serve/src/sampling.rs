@@ -32,11 +32,12 @@ pub(crate) struct Sampling {
     /// Divides the logits of tokens that occurred before.
     #[serde(alias = "repeat_penalty")]
     repetition_penalty: Option<f32>,
-    /// The same seed, prompt and options give the same answer. The default is random.
-    pub(crate) seed: Option<i64>,
+    /// The same seed, prompt and options give the same answer. The default, and -1, is random.
+    #[serde(alias = "random_seed")]
+    seed: Option<i64>,
     /// Added to the logits of tokens: ids to numbers.
     logit_bias: Option<BTreeMap<String, f32>>,
-    /// Up to 256 texts that end the answer and are not part of it.
+    /// Up to 256 texts that end the answer and are not part of it. Empty ones end none.
     stop: Option<OneOrMany>,
     /// Tokens that end the answer and are not part of it.
     stop_token_ids: Option<Vec<u32>>,
@@ -45,7 +46,6 @@ pub(crate) struct Sampling {
     /// Whether the model's end-of-text token does not end the answer.
     ignore_eos: Option<bool>,
     /// Cached prefixes are shared only with requests of the same salt.
-    #[serde(alias = "prompt_cache_key")]
     cache_salt: Option<String>,
 }
 
@@ -71,6 +71,30 @@ impl Lengths {
     /// The most tokens of the answer, unless the context is the only limit.
     pub(crate) fn answer(self) -> Option<usize> {
         self.num_predict.and_then(|count| usize::try_from(count).ok())
+    }
+}
+
+/// The most tokens of an answer; -1, or -2, is all that the context has room for, as in llama.cpp.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "i64")]
+pub(crate) struct TokenLimit(usize);
+
+impl TokenLimit {
+    pub(crate) fn count(self) -> usize {
+        self.0
+    }
+}
+
+impl TryFrom<i64> for TokenLimit {
+    type Error = String;
+
+    fn try_from(count: i64) -> Result<TokenLimit, String> {
+        match count {
+            -2 | -1 => Ok(TokenLimit(usize::MAX)),
+            _ => usize::try_from(count)
+                .map(TokenLimit)
+                .map_err(|_| format!("{count} is no count: give 0 or more, or -1 for no limit")),
+        }
     }
 }
 
@@ -126,6 +150,7 @@ impl Sampling {
                 ApiError::invalid("top_k", format!("top_k is {count}: give 1 or more, or -1 for all"))
             })?),
         };
+        let stop = self.stop.map(OneOrMany::into_vec).unwrap_or_default();
         let given = SamplingOptions {
             temperature: self.temperature,
             top_p: self.top_p,
@@ -139,11 +164,11 @@ impl Sampling {
             SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
         Ok(Request {
             sampling: given.or(defaults).or(of_api),
-            seed: self.seed.map_or_else(random_seed, i64::cast_unsigned),
+            seed: self.seed.filter(|&seed| seed != -1).map_or_else(random_seed, i64::cast_unsigned),
             logit_bias: logit_bias(self.logit_bias.unwrap_or_default())?,
             min_new_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+            stop: stop.into_iter().filter(|text| !text.is_empty()).collect(),
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
             cache_salt: self.cache_salt,
             ..Request::default()

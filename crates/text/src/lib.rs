@@ -9,6 +9,7 @@ pub mod chat_template;
 pub mod constraint;
 pub mod detokenizer;
 mod error;
+pub mod infill;
 pub mod stop_strings;
 pub mod tokenizer;
 
@@ -20,4 +21,5 @@ pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use constraint::{Constraint, ConstraintError, Grammar, GrammarCompiler};
 pub use detokenizer::Detokenizer;
 pub use error::Error;
+pub use infill::InfillFormat;
 pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

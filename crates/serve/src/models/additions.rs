@@ -47,20 +47,11 @@ impl Models {
             let message = format!("`{}` is the name of a model: give another", spec.name);
             return Err(ApiError::invalid("model", message));
         }
-        let preset = Preset::new(spec.clone())?;
+        Preset::new(spec.clone())?;
         if model.facts.kind != ModelKind::Text && !spec.is_plain() {
             let message =
                 format!("{} makes no text: it takes no system prompt, template or parameters", spec.from);
             return Err(ApiError::invalid("from", message));
-        }
-        let (limit, length) = (model.facts.max_length, preset.lengths().num_ctx.unwrap_or(0));
-        if length > limit {
-            let message = format!(
-                "parameters.num_ctx is {length}, but {} is loaded for {limit} tokens: give 1 to {limit}, or start the \
-                 server with a larger --max-length",
-                spec.from
-            );
-            return Err(ApiError::invalid("parameters.num_ctx", message));
         }
         self.catalog.change(|catalog| {
             catalog.add_preset(spec);

@@ -76,9 +76,7 @@ impl Preset {
             )
         })?;
         let lengths: Lengths = read(&spec.parameters)?;
-        let mut sampling: Sampling = read(&spec.parameters)?;
-        // In Ollama, this seed is a random one.
-        sampling.seed = sampling.seed.filter(|&seed| seed != -1);
+        let sampling: Sampling = read(&spec.parameters)?;
         // The vocabulary is known once the model is loaded.
         let request = sampling.clone().request(SamplingOptions::default())?;
         let request = Request { max_new_tokens: lengths.answer(), ..request };

@@ -160,6 +160,9 @@ impl AnswerFields {
         route: Route<'_>,
     ) -> Result<Response, ApiError> {
         let Route { model, shared, context } = route;
+        if options.exceed(model) {
+            context.note(|facts| facts.ignored.extend(["options.num_ctx".to_string()]));
+        }
         let turn = Turn { form: self.form()?, thinking: self.thinking()?, ..turn };
         let mut reading = turn.read(model, &shared.config, &context).await?;
         let Fitted { mut request, truncated } =
@@ -239,6 +242,7 @@ impl AnswerFields {
         match &self.think {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(is_on)) => Ok(Some(Thinking::new("think", *is_on))),
+            Some(Value::String(effort)) if effort.is_empty() => Ok(None),
             Some(Value::String(effort)) => Thinking::with_effort("think", effort).map(Some),
             Some(other) => {
                 Err(ApiError::invalid("think", format!("think is {other}: give true, false or an effort")))

@@ -19,6 +19,9 @@ use crate::error::ApiError;
 use crate::generation::{ToolUse, Turn};
 use crate::server::Shared;
 
+/// The line that stands for an image in messages that are not the newest of the user.
+const UNSEEN: &str = "[image: the model reads text only]";
+
 /// A conversation to continue.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct OllamaChatRequest {
@@ -70,7 +73,7 @@ pub(crate) async fn create(
     Body(body): Body<OllamaChatRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaChatRequest { conversation, answer, options, dry_run } = body;
-    let Some(turn) = conversation.into_turn()? else {
+    let Some(turn) = conversation.into_turn(&context)? else {
         return answer.nothing(options, &shared.models, Shape::Chat).await;
     };
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
@@ -82,17 +85,27 @@ impl MessagesField {
     /// The conversation as chat templates take it; `None` if it is empty.
     ///
     /// # Errors
-    /// If a message has images, or a tool is not a function.
-    fn into_turn(self) -> Result<Option<Turn>, ApiError> {
+    /// If the newest message of the user has images, or a tool is not a function.
+    fn into_turn(self, context: &Context) -> Result<Option<Turn>, ApiError> {
         let tools = ToolUse::new(self.tools, None, None)?;
         let given = self.messages.unwrap_or_default();
         check_roles(&given)?;
+        let is_user = |message: &Map<String, Value>| message.get("role").is_some_and(|role| role == "user");
+        let newest = given.iter().rposition(is_user);
         let mut messages = Vec::new();
         for (index, mut message) in given.into_iter().enumerate() {
-            let images = message.remove("images");
-            if images.as_ref().and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
+            let images =
+                message.remove("images").and_then(|images| Some(images.as_array()?.len())).unwrap_or(0);
+            if images > 0 {
                 let path = format!("messages[{index}].images");
-                return Err(ApiError::invalid(&path, format!("{path}: the models read text only")));
+                if newest == Some(index) {
+                    return Err(ApiError::invalid(&path, format!("{path}: the models read text only")));
+                }
+                let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
+                let lines = std::iter::once(text).chain(std::iter::repeat_n(UNSEEN, images));
+                let lines = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
+                message.insert("content".to_string(), lines.into());
+                context.note(|facts| facts.ignored.extend([path]));
             }
             if let Some(thinking) = message.remove("thinking") {
                 message.insert("reasoning_content".to_string(), thinking);

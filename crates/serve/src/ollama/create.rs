@@ -13,6 +13,7 @@ use super::status::{StatusLine, StreamField};
 use super::untagged;
 use crate::blocking;
 use crate::body::{Body, Fields, RequestBody};
+use crate::context::Context;
 use crate::error::ApiError;
 use crate::models::PresetSpec;
 use crate::server::Shared;
@@ -67,7 +68,9 @@ struct UnsupportedFields {
 
 impl RequestBody for CreateRequest {
     fn read(fields: &mut Fields) -> Result<CreateRequest, ApiError> {
-        let parameters = fields.get("parameters").and_then(Value::as_object).cloned().unwrap_or_default();
+        let given = fields.get("parameters").and_then(Value::as_object).into_iter().flatten();
+        let given = given.filter(|(_, value)| !value.is_null());
+        let parameters = given.map(|(name, value)| (name.clone(), value.clone())).collect();
         // Errors name the place in them.
         Options::read(fields, "parameters")?;
         let (unsupported, preset, stream) = (fields.take()?, fields.take()?, fields.take()?);
@@ -88,10 +91,17 @@ impl RequestBody for CreateRequest {
 )]
 pub(crate) async fn create(
     State(shared): State<Arc<Shared>>,
+    context: Context,
     Body(body): Body<CreateRequest>,
 ) -> Result<Response, ApiError> {
     let CreateRequest { preset, parameters, unsupported, stream } = body;
     unsupported.check()?;
+    let (model, _) = shared.models.resolve(Some(&preset.from))?;
+    let length = parameters.get("num_ctx").and_then(Value::as_f64).unwrap_or(0.0);
+    if length > model.facts.max_length as f64 {
+        // The model's own length bounds the prompt and the answer.
+        context.note(|facts| facts.ignored.extend(["parameters.num_ctx".to_string()]));
+    }
     let is_given = |text: &String| !text.is_empty();
     let spec = PresetSpec {
         name: untagged(&preset.model),

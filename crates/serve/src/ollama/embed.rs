@@ -22,9 +22,9 @@ use crate::server::Shared;
 pub(crate) struct EmbedRequest {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// A text or texts.
-    input: OneOrMany,
-    /// Whether texts that are too long are cut at their end; else they are an error.
+    /// A text or texts. Without any, the model is only loaded.
+    input: Option<OneOrMany>,
+    /// Whether texts that are too long are cut at their end, which is the default; with false, they are an error.
     truncate: Option<bool>,
     /// How long the model stays in memory unused after the answer.
     #[schema(value_type = Option<KeepAliveField>)]
@@ -39,8 +39,10 @@ pub(crate) struct EmbedRequest {
 pub(crate) struct OneEmbeddingRequest {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// The text.
-    prompt: String,
+    /// The text. Without one, the model is only loaded.
+    prompt: Option<String>,
+    /// Whether a text that is too long is cut at its end, which is the default; with false, it is an error.
+    truncate: Option<bool>,
     /// How long the model stays in memory unused after the answer.
     #[schema(value_type = Option<KeepAliveField>)]
     keep_alive: Option<KeepAlive>,
@@ -67,6 +69,9 @@ pub(crate) struct EmbedResponse {
     load_duration: u64,
     /// Tokens of the texts.
     prompt_eval_count: usize,
+    /// Tokens that were cut from the texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_tokens: Option<usize>,
 }
 
 /// A vector.
@@ -90,18 +95,21 @@ pub(crate) async fn create(
 ) -> Result<Json<EmbedResponse>, ApiError> {
     let began = Instant::now();
     let model = &shared.models.acquire(body.model.as_deref(), body.keep_alive).await?;
-    let texts = body.input.into_vec();
+    let texts = match body.input {
+        Some(OneOrMany::Many(texts)) => texts,
+        one => given(one.map(OneOrMany::into_vec).into_iter().flatten()),
+    };
     if texts.len() > MAX_TEXTS {
         let message = format!("input has {} texts: give at most {MAX_TEXTS}", texts.len());
         return Err(ApiError::invalid("input", message));
     }
-    let truncate = body.truncate.unwrap_or(false).then_some(Truncate::Right);
-    let parameters =
-        EmbeddingParameters { dimensions: body.dimensions, truncate, ..EmbeddingParameters::default() };
+    let parameters = EmbeddingParameters { dimensions: body.dimensions, ..parameters(body.truncate) };
     let embeddings = embed(model, texts, parameters, &context).await?;
+    let truncated: usize = embeddings.iter().map(|embedding| embedding.truncated).sum();
     Ok(Json(EmbedResponse {
         model: model.id.clone(),
         prompt_eval_count: embeddings.iter().map(|embedding| embedding.tokens).sum(),
+        truncated_tokens: (truncated > 0).then_some(truncated),
         embeddings: embeddings.into_iter().map(|embedding| embedding.vector).collect(),
         total_duration: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
         load_duration: 0,
@@ -122,9 +130,20 @@ pub(crate) async fn create_one(
     Body(body): Body<OneEmbeddingRequest>,
 ) -> Result<Json<OneEmbedding>, ApiError> {
     let model = &shared.models.acquire(body.model.as_deref(), body.keep_alive).await?;
-    let embeddings = embed(model, vec![body.prompt], EmbeddingParameters::default(), &context).await?;
+    let embeddings = embed(model, given(body.prompt), parameters(body.truncate), &context).await?;
     let embedding = embeddings.into_iter().next().map(|embedding| embedding.vector).unwrap_or_default();
     Ok(Json(OneEmbedding { embedding }))
+}
+
+/// The texts that are not empty: in Ollama, an empty text in place of a list is none.
+fn given(texts: impl IntoIterator<Item = String>) -> Vec<String> {
+    texts.into_iter().filter(|text| !text.is_empty()).collect()
+}
+
+/// How texts become vectors: those that are too long are cut, unless the request says otherwise.
+fn parameters(truncate: Option<bool>) -> EmbeddingParameters {
+    let truncate = truncate.unwrap_or(true).then_some(Truncate::Right);
+    EmbeddingParameters { truncate, ..EmbeddingParameters::default() }
 }
 
 /// The vectors of texts.
@@ -134,8 +153,11 @@ async fn embed(
     parameters: EmbeddingParameters,
     context: &Context,
 ) -> Result<Vec<Embedding>, ApiError> {
-    let request = EmbeddingRequest::new(texts).with(parameters);
-    let embeddings = model.loaded.embedder()?.embed_async(request).await?;
+    let embedder = model.loaded.embedder()?;
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let embeddings = embedder.embed_async(EmbeddingRequest::new(texts).with(parameters)).await?;
     context.note(|facts| {
         facts.model = Some(model.id.clone());
         facts.prompt_tokens = embeddings.iter().map(|embedding| embedding.tokens).sum();

@@ -15,6 +15,7 @@ use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
+use crate::infill;
 use crate::models::ActiveModel;
 use crate::server::Shared;
 
@@ -44,7 +45,7 @@ struct PromptFields {
     raw: Option<bool>,
     /// Not supported: templates are refused.
     template: Option<String>,
-    /// Not supported: texts to fill a gap before are refused.
+    /// The text after the answer, which then fills the gap between the prompt and it, by models that can.
     suffix: Option<String>,
     /// Not supported: `/api/chat` takes conversations.
     context: Option<Vec<u32>>,
@@ -87,7 +88,7 @@ pub(crate) async fn create(
         return answer.nothing(options, &shared.models, Shape::Generate).await;
     }
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
-    let prompt = prompt.into_prompt(model, model.loaded.generator()?);
+    let prompt = prompt.into_prompt(model, &context).await?;
     let route = Route { model, shared: &shared, context };
     answer.answer(prompt.into(), options, dry_run, Shape::Generate, route).await
 }
@@ -105,7 +106,6 @@ impl PromptFields {
                 is_given(&self.template),
                 "the model's chat template is used; send `raw: true` to use none",
             ),
-            ("suffix", is_given(&self.suffix), "gaps cannot be filled"),
             (
                 "context",
                 self.context.as_ref().is_some_and(|tokens| !tokens.is_empty()),
@@ -130,7 +130,14 @@ impl PromptFields {
         self.prompt.as_ref().is_none_or(|prompt| prompt.is_empty())
     }
 
-    fn into_prompt(self, model: &ActiveModel, generator: &TextGenerator) -> Prompt {
+    async fn into_prompt(self, model: &Arc<ActiveModel>, context: &Context) -> Result<Prompt, ApiError> {
+        let generator = model.loaded.generator()?;
+        if let Some(suffix) = self.suffix.filter(|suffix| !suffix.is_empty()) {
+            if self.system.is_some_and(|system| !system.is_empty()) {
+                context.note(|facts| facts.ignored.extend(["system".to_string()]));
+            }
+            return infill::prompt(model, self.prompt.unwrap_or_default(), suffix).await;
+        }
         let raw = self.raw.unwrap_or(false);
         let of_preset = || model.preset().filter(|_| !raw).and_then(|preset| preset.spec().system.clone());
         let system = self.system.filter(|system| !system.is_empty()).or_else(of_preset);
@@ -138,11 +145,11 @@ impl PromptFields {
         if raw || model.chat_template().is_none() {
             let text = system.map_or_else(|| text.clone(), |system| format!("{system}\n{text}"));
             let parse = if raw { ParseSpecial::Yes } else { ParseSpecial::No };
-            return Prompt::Text { add: special_tokens(generator, &text), text, parse };
+            return Ok(Prompt::Text { add: special_tokens(generator, &text), text, parse });
         }
         let system = system.map(|system| json!({ "role": "system", "content": system }));
         let user = json!({ "role": "user", "content": text });
-        Chat::new(system.into_iter().chain([user]).collect()).into()
+        Ok(Chat::new(system.into_iter().chain([user]).collect()).into())
     }
 }
 

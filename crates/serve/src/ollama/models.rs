@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use pipelines::AnswerFormat;
+use pipelines::{AnswerFormat, InfillFormat};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -100,7 +100,7 @@ pub(crate) struct Shown {
     details: Details,
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// `completion`, with `tools` and `thinking` if its template has them, or `embedding`.
+    /// `completion`, with `tools` and `thinking` if its template has them and `insert` if it fills gaps, or `embedding`.
     capabilities: Vec<&'static str>,
     modified_at: String,
 }
@@ -199,7 +199,8 @@ pub(crate) async fn show(
         ModelKind::Text => {
             let format = AnswerFormat::of(text.chat_template().ok(), Some(text.tokenizer()));
             let (tools, thinking) = (format.tools.map(|_| "tools"), format.reasoning.map(|_| "thinking"));
-            ["completion"].into_iter().chain(tools).chain(thinking).collect()
+            let insert = InfillFormat::of(text.tokenizer()).map(|_| "insert");
+            ["completion"].into_iter().chain(tools).chain(thinking).chain(insert).collect()
         }
         ModelKind::Embedding => vec!["embedding"],
         ModelKind::Classifier => vec!["rerank"],

@@ -1,6 +1,6 @@
 //! `options`: how tokens are chosen, and how many there may be.
 
-use pipelines::{Request, random_seed};
+use pipelines::Request;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -34,6 +34,11 @@ impl Options {
         fields.object(name, |fields| Ok(Options { lengths: fields.take()?, sampling: fields.take()? }))
     }
 
+    /// Whether `num_ctx` is more than the model has, so that its own length bounds the prompt and the answer.
+    pub(super) fn exceed(&self, model: &ActiveModel) -> bool {
+        self.lengths.num_ctx.is_some_and(|context| context > model.max_length())
+    }
+
     /// Checks the options of a request that makes no tokens. Models that make no text take any.
     ///
     /// # Errors
@@ -48,22 +53,18 @@ impl Options {
     /// The request of a prompt. `truncate` cuts prompts that are too long from the front.
     ///
     /// # Errors
-    /// If `num_ctx` is more than the model has, the prompt is too long, or an option has a wrong value.
+    /// If the prompt is too long, or an option has a wrong value.
     pub(super) fn request(
-        mut self,
+        self,
         model: &ActiveModel,
         mut prompt: Vec<u32>,
         truncate: bool,
     ) -> Result<Fitted, ApiError> {
         let limit = model.max_length();
-        let context = self.lengths.num_ctx.unwrap_or(limit);
-        if context > limit || context == 0 {
+        let context = self.lengths.num_ctx.unwrap_or(limit).min(limit);
+        if context == 0 {
             let path = "options.num_ctx";
-            let message = format!(
-                "{path} is {context}: the model was loaded for {limit} tokens; give 1 to {limit}, or start the server \
-                 with a larger --max-length"
-            );
-            return Err(ApiError::invalid(path, message));
+            return Err(ApiError::invalid(path, format!("{path} is 0: give 1 to {limit}")));
         }
         let wanted = self.lengths.or(model.lengths()).answer();
         let mut truncated = 0;
@@ -81,9 +82,6 @@ impl Options {
             );
             return Err(ApiError { code: "context_length_exceeded", ..ApiError::bad_request(message) });
         }
-        // In Ollama, this seed is a random one.
-        let seed = |seed| if seed == -1 { random_seed().cast_signed() } else { seed };
-        self.sampling.seed = self.sampling.seed.map(seed);
         let max_new_tokens = Some(wanted.unwrap_or(usize::MAX).min(context - prompt.len()));
         let request = Request { prompt, max_new_tokens, ..model.request(self.sampling)? };
         Ok(Fitted { request, truncated })

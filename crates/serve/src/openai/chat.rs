@@ -9,6 +9,7 @@ use pipelines::{AnswerEvent, Chat, Prompt, Request, ToolCall};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::functions::FunctionFields;
 use super::logprobs::{Logprobs, TokenEntry};
 use super::prompt_logprobs::{PromptLogprobs, prompt_logprobs};
 use super::unsupported::UnsupportedFields;
@@ -19,9 +20,9 @@ use crate::conversation::ConversationFields;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::FormFields;
-use crate::generation::{self, Answer, Delta, Generation, Reading, Turn, Writer};
+use crate::generation::{self, Answer, Delta, Finish, Generation, Reading, Turn, Writer};
 use crate::models::{ActiveModel, KeepAlive, KeepAliveField};
-use crate::sampling::Sampling;
+use crate::sampling::{Sampling, TokenLimit};
 use crate::server::Shared;
 use crate::sse;
 use crate::stamp::{call_id, now, unique_id};
@@ -33,6 +34,8 @@ pub(crate) struct ChatRequest {
     conversation: ConversationFields,
     #[serde(flatten)]
     answer: AnswerFields,
+    #[serde(flatten)]
+    functions: FunctionFields,
     #[serde(flatten)]
     unsupported: UnsupportedFields,
     #[serde(flatten)]
@@ -49,9 +52,10 @@ pub(crate) struct ChatRequest {
 struct AnswerFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// The most tokens of the answer; the default is all that the context has room for.
-    #[serde(alias = "max_completion_tokens")]
-    max_tokens: Option<usize>,
+    /// The most tokens of the answer; the default, and -1, is all that the context has room for.
+    #[serde(alias = "max_completion_tokens", alias = "n_predict")]
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    max_tokens: Option<TokenLimit>,
     /// How many answers to make.
     #[schema(minimum = 1, maximum = 128)]
     n: Option<usize>,
@@ -84,8 +88,10 @@ struct AnswerFields {
 
 impl RequestBody for ChatRequest {
     fn read(fields: &mut Fields) -> Result<ChatRequest, ApiError> {
+        let functions = FunctionFields::read(fields)?;
         Ok(ChatRequest {
-            conversation: fields.take()?,
+            conversation: fields.take().map_err(|error| functions.rename(error))?,
+            functions,
             answer: fields.take()?,
             unsupported: fields.take()?,
             form: fields.take()?,
@@ -146,6 +152,9 @@ struct Message {
     reasoning: Reasoning,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call>,
+    /// The call, of a request with `functions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<CalledFunction>,
 }
 
 /// Reasoning, under the names of several APIs.
@@ -220,6 +229,9 @@ struct MessageDelta {
     reasoning: Reasoning,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call>,
+    /// Of a request with `functions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    function_call: Option<CalledFunction>,
 }
 
 /// Answers a conversation.
@@ -236,9 +248,23 @@ struct MessageDelta {
 pub(crate) async fn create(
     State(shared): State<Arc<Shared>>,
     context: Context,
-    Body(body): Body<ChatRequest>,
+    Body(mut body): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run } = body;
+    let functions = std::mem::take(&mut body.functions);
+    let has_functions = functions.are_given();
+    let response = respond(&shared, context.clone(), body, has_functions).await;
+    functions.note(&context);
+    response.map_err(|error| functions.rename(error))
+}
+
+/// Answers a conversation; with functions, calls have the older shape.
+async fn respond(
+    shared: &Shared,
+    context: Context,
+    body: ChatRequest,
+    has_functions: bool,
+) -> Result<Response, ApiError> {
+    let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run, .. } = body;
     unsupported.check(&context)?;
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let turn = Turn { form: form.form(&context)?, ..conversation.into_turn()? };
@@ -264,12 +290,13 @@ pub(crate) async fn create(
     };
     let gives_metrics = answer.include_metrics.unwrap_or(false);
     if answer.stream.unwrap_or(false) {
-        let include_usage = answer.stream_options.is_some_and(|options| options.include_usage);
+        let include_usage = answer.stream_options.is_some_and(StreamOptions::include_usage);
         let head = Head { object: "chat.completion.chunk", ..head };
         return Ok(generation.stream(Chunks {
             head,
             n,
             echo,
+            has_functions,
             include_usage,
             gives_tokens,
             prompt_token_ids,
@@ -289,6 +316,7 @@ pub(crate) async fn create(
             .into_iter()
             .enumerate()
             .map(|(index, answer)| ChatChoice::new(index, &echo, answer, gives_tokens))
+            .map(|choice| if has_functions { choice.with_function_call() } else { choice })
             .collect(),
     };
     Ok(Json(completion).into_response())
@@ -312,7 +340,7 @@ impl AnswerFields {
         let Some(count) = self.truncate_prompt_tokens else { return Ok(()) };
         let limit = model.max_length();
         // An answer of open length gets half of the context.
-        let room = self.max_tokens.unwrap_or(limit / 2).min(limit / 2).max(1);
+        let room = self.max_tokens.map_or(usize::MAX, TokenLimit::count).min(limit / 2).max(1);
         let kept = match count {
             -1 => limit.saturating_sub(room),
             count => usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(|| {
@@ -326,15 +354,16 @@ impl AnswerFields {
 
     /// A request for such answers.
     fn parameters(&self, request: Request, model: &ActiveModel) -> Result<Request, ApiError> {
+        let max_tokens = self.max_tokens.map(TokenLimit::count);
         let wants_logprobs = self.logprobs.unwrap_or(false);
-        if self.top_logprobs.is_some() && !wants_logprobs {
+        if self.top_logprobs.is_some_and(|count| count > 0) && !wants_logprobs {
             return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
         }
         if self.prompt_logprobs.is_some() && self.stream.unwrap_or(false) {
             return Err(ApiError::invalid("prompt_logprobs", "prompt_logprobs needs `stream: false`"));
         }
         Ok(Request {
-            max_new_tokens: self.max_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
+            max_new_tokens: max_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
             logprobs: wants_logprobs.then_some(self.top_logprobs.unwrap_or(0)),
             prompt_logprobs: self.prompt_logprobs,
             ..request
@@ -353,6 +382,7 @@ impl ChatChoice {
             refusal: None,
             reasoning: Reasoning::new(answer.content.reasoning()),
             tool_calls,
+            function_call: None,
         };
         ChatChoice {
             index,
@@ -362,6 +392,18 @@ impl ChatChoice {
             token_ids: gives_tokens.then_some(answer.tokens),
         }
     }
+
+    /// The same with its call in the older shape.
+    fn with_function_call(mut self) -> ChatChoice {
+        self.message.function_call = self.message.tool_calls.pop().map(|call| call.function);
+        self.finish_reason = function_finish(self.finish_reason);
+        self
+    }
+}
+
+/// The name of why an answer to a request with functions ended.
+fn function_finish(reason: &'static str) -> &'static str {
+    if reason == Finish::ToolCalls.name() { "function_call" } else { reason }
 }
 
 impl Reasoning {
@@ -429,6 +471,13 @@ impl ChunkChoice {
     fn new(index: usize, delta: MessageDelta) -> ChunkChoice {
         ChunkChoice { index, delta, logprobs: None, finish_reason: None, token_ids: None }
     }
+
+    /// The same with its call in the older shape.
+    fn with_function_call(mut self) -> ChunkChoice {
+        self.delta.function_call = self.delta.tool_calls.pop().map(|call| call.function);
+        self.finish_reason = self.finish_reason.map(function_finish);
+        self
+    }
 }
 
 /// How the events of answers are written.
@@ -437,6 +486,8 @@ struct Chunks {
     n: usize,
     /// The text that answers begin with.
     echo: String,
+    /// Whether calls have the older shape.
+    has_functions: bool,
     include_usage: bool,
     /// Whether the ids of tokens are sent.
     gives_tokens: bool,
@@ -501,6 +552,7 @@ impl Writer for Chunks {
 
 impl Chunks {
     fn send(&self, out: &mut Vec<u8>, choice: ChunkChoice) {
+        let choice = if self.has_functions { choice.with_function_call() } else { choice };
         sse::data(out, &self.chunk(vec![choice]));
     }
 

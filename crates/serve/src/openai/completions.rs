@@ -11,15 +11,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::logprobs::finite;
-use super::{StreamOptions, Usage};
+use super::{StreamOptions, TextOrTokens, Usage};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::form::{Form, FormFields};
+use crate::form::FormFields;
 use crate::generation::{self, AnswerReader, Delta, Generation, PromptToken, Turn, Writer, text_of};
+use crate::infill;
 use crate::models::{KeepAlive, KeepAliveField};
-use crate::sampling::Sampling;
+use crate::sampling::{Sampling, TokenLimit};
 use crate::server::Shared;
 use crate::sse;
 use crate::stamp::{now, unique_id};
@@ -47,10 +48,12 @@ pub(crate) struct CompletionRequest {
 struct Texts {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// A text, texts, the tokens of a text, or lists of tokens.
+    /// A text, the tokens of a text, or a list of texts and lists of tokens.
     prompt: Prompts,
-    /// The most tokens of an answer; 0 only reads the prompt.
-    max_tokens: Option<usize>,
+    /// The most tokens of an answer; 0 only reads the prompt, and -1 is all that the context has room for.
+    #[serde(alias = "max_completion_tokens", alias = "n_predict")]
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    max_tokens: Option<TokenLimit>,
     /// How many answers to make for each prompt.
     #[schema(minimum = 1, maximum = 128)]
     n: Option<usize>,
@@ -63,6 +66,8 @@ struct Texts {
     logprobs: Option<usize>,
     /// Whether the prompt comes before the answer.
     echo: Option<bool>,
+    /// The text after the answer, which then fills the gap between the prompt and it, by models that can.
+    suffix: Option<String>,
     /// How long the model stays in memory unused after the answer.
     #[schema(value_type = Option<KeepAliveField>)]
     keep_alive: Option<KeepAlive>,
@@ -73,28 +78,35 @@ struct Texts {
 #[serde(untagged)]
 enum Prompts {
     Text(String),
-    Texts(Vec<String>),
+    Several(Vec<TextOrTokens>),
     Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
 }
 
 impl Prompts {
-    /// The prompts, whose answers have a form.
+    /// The prompts.
     ///
     /// # Errors
     /// If there are none, or too many.
-    fn into_turns(self, form: Option<&Form>) -> Result<Vec<Turn>, ApiError> {
+    fn into_prompts(self) -> Result<Vec<Prompt>, ApiError> {
         let prompts: Vec<Prompt> = match self {
             Prompts::Text(prompt) => vec![prompt.into()],
-            Prompts::Texts(prompts) => prompts.into_iter().map(Prompt::from).collect(),
+            Prompts::Several(prompts) => prompts.into_iter().map(Prompt::from).collect(),
             Prompts::Tokens(tokens) => vec![tokens.into()],
-            Prompts::TokenLists(lists) => lists.into_iter().map(Prompt::from).collect(),
         };
         if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
             let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());
             return Err(ApiError::invalid("prompt", message));
         }
-        Ok(prompts.into_iter().map(|prompt| Turn { form: form.cloned(), ..prompt.into() }).collect())
+        Ok(prompts)
+    }
+}
+
+impl From<TextOrTokens> for Prompt {
+    fn from(prompt: TextOrTokens) -> Prompt {
+        match prompt {
+            TextOrTokens::Text(text) => text.into(),
+            TextOrTokens::Tokens(tokens) => tokens.into(),
+        }
     }
 }
 
@@ -141,7 +153,7 @@ struct CompletionChoice {
 }
 
 /// Log-probabilities in the shape of the older API.
-#[derive(Debug, Default, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 #[schema(as = CompletionLogprobs)]
 struct Logprobs {
     /// The texts of the tokens.
@@ -190,15 +202,31 @@ pub(crate) async fn create(
     let model = &shared.models.acquire(texts.model.as_deref(), texts.keep_alive).await?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
-        (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(|options| options.include_usage));
+        (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(StreamOptions::include_usage));
+    let (max_tokens, gives_logprobs) = (texts.max_tokens.map(TokenLimit::count), texts.logprobs.is_some());
     let parameters = Request {
-        max_new_tokens: texts.max_tokens.or(model.lengths().answer()).or(Some(DEFAULT_MAX_TOKENS)),
+        max_new_tokens: max_tokens.or(model.lengths().answer()).or(Some(DEFAULT_MAX_TOKENS)),
         logprobs: texts.logprobs,
         echo: texts.echo.unwrap_or(false),
         ..model.request(sampling)?
     };
+    let (form, suffix) = (form.form(&context)?, texts.suffix.filter(|suffix| !suffix.is_empty()));
+    if suffix.is_some() && parameters.echo {
+        return Err(ApiError::invalid(
+            "echo",
+            "echo: a prompt with a `suffix` does not come back; leave one out",
+        ));
+    }
     let mut requests = Vec::new();
-    for turn in texts.prompt.into_turns(form.form(&context)?.as_ref())? {
+    for prompt in texts.prompt.into_prompts()? {
+        let prompt = match (prompt, &suffix) {
+            (Prompt::Text { text, .. }, Some(suffix)) => infill::prompt(model, text, suffix.clone()).await?,
+            (_, Some(_)) => {
+                return Err(ApiError::invalid("suffix", "suffix: give the prompt as a text, not as tokens"));
+            }
+            (prompt, None) => prompt,
+        };
+        let turn = Turn { form: form.clone(), ..prompt.into() };
         let reading = turn.read(model, &shared.config, &context).await?;
         requests.push(reading.into_request(parameters.clone(), model)?.0);
     }
@@ -216,17 +244,21 @@ pub(crate) async fn create(
     };
     if stream {
         let offsets = vec![0; answers];
-        return Ok(generation.stream(Chunks { head, offsets, include_usage }));
+        return Ok(generation.stream(Chunks { head, offsets, gives_logprobs, include_usage }));
     }
-    Ok(Json(collect(generation, head, answers).await?).into_response())
+    let logprobs = gives_logprobs.then(Logprobs::default);
+    let empty = |index| CompletionChoice { index, logprobs: logprobs.clone(), ..CompletionChoice::default() };
+    Ok(Json(collect(generation, head, (0..answers).map(empty).collect()).await?).into_response())
 }
 
-/// Waits for all answers.
-async fn collect(mut generation: Generation, head: Head, answers: usize) -> Result<Completion, ApiError> {
+/// Waits for all answers, which begin as empty choices.
+async fn collect(
+    mut generation: Generation,
+    head: Head,
+    mut choices: Vec<CompletionChoice>,
+) -> Result<Completion, ApiError> {
     generation.expect_small()?;
-    let mut choices: Vec<CompletionChoice> =
-        (0..answers).map(|index| CompletionChoice { index, ..CompletionChoice::default() }).collect();
-    let mut offsets = vec![0; answers];
+    let mut offsets = vec![0; choices.len()];
     while let Some(event) = generation.next().await {
         let (index, delta) = event?;
         choices[index].take(delta, &mut offsets[index]);
@@ -235,12 +267,15 @@ async fn collect(mut generation: Generation, head: Head, answers: usize) -> Resu
 }
 
 impl CompletionChoice {
-    /// Adds a delta. `offset` is the number of characters before it.
+    /// Adds a delta. `offset` is the number of characters before it. Tokens of the prompt are listed if the answer has
+    /// log-probabilities.
     fn take(&mut self, delta: Delta, offset: &mut usize) {
         let (text, logprobs) = match delta {
             Delta::Started => return,
             Delta::Prompt(PromptToken { text, logprobs }) => {
-                self.logprobs.get_or_insert_default().push(&text, logprobs.as_ref(), *offset);
+                if let Some(list) = &mut self.logprobs {
+                    list.push(&text, logprobs.as_ref(), *offset);
+                }
                 (text, None)
             }
             Delta::Token { logprobs, events, .. } => (text_of(events), logprobs),
@@ -262,13 +297,16 @@ struct Chunks {
     head: Head,
     /// The characters of each answer so far.
     offsets: Vec<usize>,
+    gives_logprobs: bool,
     include_usage: bool,
 }
 
 impl Writer for Chunks {
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
-        let mut choice = CompletionChoice { index, ..CompletionChoice::default() };
+        let logprobs = self.gives_logprobs.then(Logprobs::default);
+        let mut choice = CompletionChoice { index, logprobs, ..CompletionChoice::default() };
         choice.take(delta, &mut self.offsets[index]);
+        choice.logprobs.take_if(|list| list.tokens.is_empty());
         if !choice.text.is_empty() || choice.finish_reason.is_some() || choice.logprobs.is_some() {
             self.send(out, vec![choice], None);
         }

@@ -10,6 +10,7 @@ use pipelines::{EmbeddingParameters, EmbeddingRequest, EmbeddingText};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::TextOrTokens;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -34,11 +35,10 @@ pub(crate) struct EmbeddingsRequest {
 struct EmbeddingFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// A text, texts, the tokens of a text, or lists of tokens.
+    /// A text, the tokens of a text, or a list of texts and lists of tokens.
     input: Input,
     /// How vectors are written.
-    #[serde(default)]
-    encoding_format: EncodingFormat,
+    encoding_format: Option<EncodingFormat>,
     /// Only the first dimensions of the vectors.
     #[schema(minimum = 1)]
     dimensions: Option<usize>,
@@ -49,9 +49,8 @@ struct EmbeddingFields {
 #[serde(untagged)]
 enum Input {
     Text(String),
-    Texts(Vec<String>),
+    Several(Vec<TextOrTokens>),
     Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
 }
 
 /// How vectors are written.
@@ -126,9 +125,17 @@ impl Input {
     fn into_texts(self) -> Vec<EmbeddingText> {
         match self {
             Input::Text(text) => vec![EmbeddingText::Text(text)],
-            Input::Texts(texts) => texts.into_iter().map(EmbeddingText::Text).collect(),
+            Input::Several(texts) => texts.into_iter().map(EmbeddingText::from).collect(),
             Input::Tokens(tokens) => vec![EmbeddingText::Tokens(tokens)],
-            Input::TokenLists(lists) => lists.into_iter().map(EmbeddingText::Tokens).collect(),
+        }
+    }
+}
+
+impl From<TextOrTokens> for EmbeddingText {
+    fn from(text: TextOrTokens) -> EmbeddingText {
+        match text {
+            TextOrTokens::Text(text) => EmbeddingText::Text(text),
+            TextOrTokens::Tokens(tokens) => EmbeddingText::Tokens(tokens),
         }
     }
 }
@@ -220,7 +227,8 @@ async fn embed(
         facts.model = Some(model.id.clone());
         facts.prompt_tokens = prompt_tokens;
     });
-    let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, own.encoding_format));
+    let format = own.encoding_format.unwrap_or_default();
+    let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, format));
     Ok(EmbeddedTexts {
         model: model.id.clone(),
         vectors: vectors.collect(),

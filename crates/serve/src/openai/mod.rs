@@ -3,6 +3,7 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+mod functions;
 pub(crate) mod logprobs;
 pub(crate) mod models;
 mod prompt_logprobs;
@@ -15,10 +16,24 @@ pub(crate) use usage::{RequestMetrics, Usage};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+/// A text, or its tokens.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum TextOrTokens {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
 /// What a stream sends in addition.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {
     /// Whether a last event has the usage of the whole request.
-    #[serde(default)]
-    pub(crate) include_usage: bool,
+    include_usage: Option<bool>,
+}
+
+impl StreamOptions {
+    /// Whether a last event has the usage of the whole request.
+    pub(crate) fn include_usage(self) -> bool {
+        self.include_usage.unwrap_or(false)
+    }
 }

@@ -27,9 +27,6 @@ pub(crate) struct UnsupportedFields {
     /// Only false: answers are not kept.
     #[schema(value_type = Option<bool>)]
     store: Option<Value>,
-    /// Refused.
-    #[schema(value_type = Option<Vec<Object>>)]
-    functions: Option<Value>,
     /// Refused: the model's own template is used.
     #[schema(value_type = Option<String>)]
     chat_template: Option<Value>,
@@ -48,7 +45,6 @@ impl UnsupportedFields {
             ("prediction", &self.prediction, None, "predicted outputs are not supported"),
             ("web_search_options", &self.web_search_options, None, "the server searches nothing"),
             ("store", &self.store, Some(json!(false)), "answers are not kept: use /v1/responses"),
-            ("functions", &self.functions, Some(json!([])), "functions are not supported"),
             ("chat_template", &self.chat_template, None, "templates of requests are not taken"),
         ];
         for (name, value, nothing, reason) in fields {

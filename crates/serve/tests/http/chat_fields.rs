@@ -95,6 +95,7 @@ fn sample(field: &str) -> (Value, Value) {
         "reasoning" => alone(json!({"effort": "low"})),
         "enable_thinking" => alone(json!(true)),
         "functions" => alone(json!([{"name": "weather"}])),
+        "function_call" => (json!({"functions": [{"name": "look"}]}), json!({"name": "look"})),
         "add_generation_prompt" => alone(json!(false)),
         "continue_final_message" | "echo" => (prefill, json!(true)),
         "chat_template_kwargs" => alone(json!({"note": "x"})),
@@ -177,6 +178,144 @@ fn values_that_ask_for_nothing_are_named_as_ignored() {
     assert_eq!(reply.status, 200, "{}", reply.text);
     let ignored = reply.header("x-peri-ignored");
     assert_eq!(ignored, Some("echo, functions, modalities, response_format, store"));
+}
+
+#[test]
+fn null_is_a_field_that_is_not_given_beside_its_other_names_too() {
+    let server = TestServer::storyteller();
+    let document = server.get("/openapi.json").ok();
+    let mut fields = BTreeSet::new();
+    properties(&document, &json!({"$ref": "#/components/schemas/ChatRequest"}), &mut fields);
+    let nulls = fields.iter().filter(|field| !["messages", "max_tokens", "seed"].contains(&&field[..]));
+    let all: serde_json::Map<String, Value> = nulls.map(|field| (field.clone(), Value::Null)).collect();
+    // The first one fills the cache.
+    server.post(PATH, &body(&json!({"temperature": 0})));
+    let plain = essence(&server.post(PATH, &body(&json!({"temperature": 0}))));
+    let extra = merged(Value::Object(all), &json!({"temperature": 0}));
+    let reply = server.post(PATH, &body(&extra));
+    assert_eq!((reply.header("x-peri-ignored"), essence(&reply)), (None, plain));
+    for extra in [
+        json!({"max_tokens": null, "max_completion_tokens": 4}),
+        json!({"max_completion_tokens": null, "max_tokens": 4}),
+        json!({"n_predict": 4, "max_tokens": null, "max_completion_tokens": null}),
+        json!({"repeat_penalty": null, "repetition_penalty": 1.1}),
+        json!({"json_schema": null, "guided_json": {"type": "object"}}),
+        json!({"stream_options": {"include_usage": null}}),
+        json!({"logprobs": false, "top_logprobs": 0}),
+        json!({"response_format": {"type": "json_schema", "json_schema": null, "schema": {"type": "object"}}}),
+    ] {
+        let reply = server.post(PATH, &body(&extra));
+        assert_eq!((reply.status, reply.header("x-peri-ignored")), (200, None), "{extra}: {}", reply.text);
+    }
+    for other in ["max_completion_tokens", "n_predict"] {
+        let (status, _, param, message) = server.post(PATH, &body(&json!({other: 4}))).error();
+        assert_eq!((status, param), (400, json!("max_tokens")));
+        assert_eq!(message, "max_tokens is given under two of its names: give one");
+    }
+    for field in ["messages", "prompt"] {
+        let path = if field == "prompt" { "/v1/completions" } else { PATH };
+        let (status, _, param, _) = server.post(path, &json!({field: null})).error();
+        assert_eq!((status, param), (400, json!(field)));
+    }
+}
+
+#[test]
+fn fields_of_other_servers_are_named_and_misspelled_ones_refused() {
+    let server = TestServer::storyteller();
+    let cases = [
+        "top_a",
+        "chat_template_args",
+        "speed",
+        "models",
+        "mode",
+        "provider",
+        "transforms",
+        "route",
+        "plugins",
+        "usage",
+        "cache_prompt",
+        "id_slot",
+        "samplers",
+        "mirostat",
+        "typical_p",
+        "prompt_cache_key",
+        "best_of",
+        "n_probs",
+        "n_keep",
+        "min_keep",
+        "user",
+        "prefix",
+        "streaming",
+        "stop_sequence",
+        "rid",
+        "task",
+        "p",
+        "k",
+    ];
+    for field in cases {
+        let extra = json!({field: {"a": 1}});
+        let reply = server.post(PATH, &body(&extra));
+        assert_eq!((reply.status, reply.header("x-peri-ignored")), (200, Some(field)), "{}", reply.text);
+        let text = merged(json!({"prompt": "Once", "max_tokens": 1}), &extra);
+        assert_eq!(server.post("/v1/completions", &text).status, 200, "{field}");
+        let ollama =
+            merged(json!({"prompt": "Once", "stream": false, "options": {"num_predict": 1}}), &extra);
+        assert_eq!(server.post("/api/generate", &ollama).status, 200, "{field}");
+    }
+    for field in ["temprature", "max_token", "message", "seeds", "top_q"] {
+        let (status, _, param, message) = server.post(PATH, &body(&json!({field: 1}))).error();
+        assert_eq!((status, param), (400, json!(field)), "{message}");
+    }
+}
+
+#[test]
+fn a_prompt_cache_key_shares_prefixes_with_requests_without_one() {
+    let server = TestServer::storyteller();
+    server.post(PATH, &body(&json!({}))).ok();
+    let cached = |extra: &Value| {
+        let usage = server.post(PATH, &body(extra)).ok()["usage"].clone();
+        usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    let hinted = cached(&json!({"prompt_cache_key": "agent-1"}));
+    assert!(hinted > 0 && hinted == cached(&json!({})));
+    assert_eq!(cached(&json!({"cache_salt": "agent-1"})), 0);
+}
+
+#[test]
+fn conversations_have_a_message() {
+    let server = TestServer::storyteller();
+    for path in [PATH, "/apply-template", "/tokenize"] {
+        let (status, _, param, message) = server.post(path, &json!({"messages": []})).error();
+        assert_eq!((status, param), (400, json!("messages")), "{path}: {message}");
+    }
+    for message in [json!(123), json!({}), json!({"role": 123}), json!("string")] {
+        assert_eq!(server.post(PATH, &json!({"messages": [message]})).status, 400, "{message}");
+    }
+}
+
+#[test]
+fn routes_answer_without_their_version() {
+    let server = TestServer::storyteller();
+    for (path, body) in [
+        ("/chat/completions", body(&json!({}))),
+        ("/completions", json!({"prompt": "Once", "max_tokens": 1, "seed": 1})),
+        ("/responses", json!({"input": "Hi", "max_output_tokens": 16, "seed": 1})),
+        ("/messages", json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})),
+        ("/messages/count_tokens", json!({"messages": [{"role": "user", "content": "Hi"}]})),
+    ] {
+        let reply = server.post(path, &body).ok();
+        let mut expected = server.post(&format!("/v1{path}"), &body).ok();
+        let names = |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&reply), names(&expected), "{path}");
+        assert_eq!(expected["usage"].take()["prompt_tokens"], reply["usage"]["prompt_tokens"], "{path}");
+    }
+    let stored = server.post("/responses", &json!({"input": "Hi", "max_output_tokens": 16})).ok();
+    let id = stored["id"].as_str().unwrap();
+    assert_eq!(server.get(&format!("/responses/{id}")).ok()["id"], stored["id"]);
+    assert_eq!(server.get(&format!("/responses/{id}/input_items")).status, 200);
+    assert_eq!(server.get("/models").ok(), server.get("/v1/models").ok());
+    assert_eq!(server.get("/models/storyteller").ok()["id"], "storyteller");
+    assert_eq!(server.post("/messages", &json!({})).json()["type"], "error");
 }
 
 #[test]

@@ -41,6 +41,77 @@ fn echo_with_log_probabilities_scores_a_prompt() {
 }
 
 #[test]
+fn echo_gives_log_probabilities_only_if_asked() {
+    let server = TestServer::storyteller();
+    let request = |logprobs: Value, max_tokens: u32| json!({"prompt": "Once upon", "max_tokens": max_tokens, "echo": true, "logprobs": logprobs, "temperature": 0});
+    for max_tokens in [0, 3] {
+        let plain = request(Value::Null, max_tokens);
+        assert_eq!(server.post(PATH, &plain).ok()["choices"][0]["logprobs"], Value::Null);
+        let mut streamed = plain.clone();
+        streamed["stream"] = json!(true);
+        let events = server.events(PATH, &streamed);
+        assert!(events.iter().all(|event| event["choices"][0]["logprobs"].is_null()), "{events:?}");
+        let text: String = events.iter().map(|event| event["choices"][0]["text"].as_str().unwrap()).collect();
+        assert_eq!(server.post(PATH, &plain).ok()["choices"][0]["text"], text);
+        let scored = server.post(PATH, &request(json!(0), max_tokens)).ok();
+        let tokens = scored["choices"][0]["logprobs"]["tokens"].as_array().unwrap();
+        assert_eq!(tokens.len() as u64, scored["usage"]["total_tokens"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn limits_of_minus_one_are_none() {
+    let server = TestServer::storyteller();
+    let count = |extra: Value| {
+        let mut body = json!({"prompt": "Once", "ignore_eos": true});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let usage = server.post(PATH, &body).ok()["usage"].clone();
+        (usage["completion_tokens"].as_u64().unwrap(), usage["total_tokens"].as_u64().unwrap())
+    };
+    for field in ["max_tokens", "n_predict", "max_completion_tokens"] {
+        assert_eq!(count(json!({field: -1})).1, 256, "{field}");
+        assert_eq!(count(json!({field: 7})).0, 7, "{field}");
+    }
+    assert_eq!(count(json!({"max_tokens": null, "n_predict": 7})).0, 7);
+    assert_eq!(count(json!({})).0, 16);
+}
+
+#[test]
+fn empty_stop_texts_end_nothing() {
+    let server = TestServer::storyteller();
+    let text = |stop: Value| {
+        let body = json!({"prompt": "Once upon a time", "max_tokens": 30, "temperature": 0, "stop": stop});
+        server.post(PATH, &body).ok()["choices"][0]["text"].clone()
+    };
+    let whole = text(Value::Null);
+    for stop in [json!(""), json!([]), json!([""])] {
+        assert_eq!(text(stop.clone()), whole, "{stop}");
+    }
+    assert_eq!(text(json!(["", " the"])), text(json!(" the")));
+}
+
+#[test]
+fn a_seed_of_minus_one_is_random() {
+    let server = TestServer::storyteller();
+    let text = |seed: i64| {
+        let body = json!({"prompt": "Once", "max_tokens": 30, "temperature": 1.0, "seed": seed});
+        server.post(PATH, &body).ok()["choices"][0]["text"].clone()
+    };
+    assert_eq!(text(7), text(7));
+    assert_ne!(text(-1), text(-1));
+}
+
+#[test]
+fn gaps_are_filled_only_by_models_with_marks() {
+    let server = TestServer::storyteller();
+    let gap = |suffix: &str| json!({"prompt": "Once", "max_tokens": 2, "suffix": suffix});
+    let (status, _, param, message) = server.post(PATH, &gap("the end")).error();
+    assert_eq!((status, param), (400, json!("suffix")));
+    assert!(message.contains("the vocabulary of storyteller has no marks"), "{message}");
+    assert_eq!(server.post(PATH, &gap("")).status, 200);
+}
+
+#[test]
 fn a_stream_gives_the_same_text() {
     let server = TestServer::storyteller();
     let mut request = json!({"prompt": "Once upon a time", "max_tokens": 40, "seed": 3, "stop": [" the"]});
@@ -100,6 +171,8 @@ fn prompts_of_tokens_are_taken() {
     let server = TestServer::storyteller();
     let answer = server.post(PATH, &json!({"prompt": [[5, 6, 7], [5]], "max_tokens": 2})).ok();
     assert_eq!(answer["usage"]["prompt_tokens"], 4);
+    let mixed = server.post(PATH, &json!({"prompt": [[5, 6, 7], "Once"], "max_tokens": 2})).ok();
+    assert_eq!(mixed["choices"].as_array().unwrap().len(), 2);
     let (status, _, param, message) = server.post(PATH, &json!({"prompt": []})).error();
     assert_eq!((status, param), (400, json!("prompt")), "{message}");
 }
@@ -117,10 +190,10 @@ fn amounts_beyond_their_bounds_are_refused_with_their_field() {
         ("top_p", vec![json!(0), json!(-1), json!(1.5), json!(1e308)]),
         ("min_p", vec![json!(-1), json!(2), json!(1e308)]),
         ("temperature", vec![json!(-1), json!(1e308), json!("NaN")]),
-        ("max_tokens", vec![json!(-1), json!(0.5), json!(1e30)]),
+        ("max_tokens", vec![json!(-3), json!(0.5), json!(1e30)]),
         ("min_tokens", vec![json!(-1), json!(1_000_000)]),
         ("seed", vec![json!(1e30), json!(0.5)]),
-        ("stop", vec![json!(strings), json!("x".repeat(1 << 20)), json!([""])]),
+        ("stop", vec![json!(strings), json!("x".repeat(1 << 20))]),
         ("stop_token_ids", vec![json!(vec![1; 100_000]), json!([-1]), json!([1u64 << 40])]),
         ("logit_bias", vec![json!(biases), json!({"5": 1e308}), json!({"-1": 1}), json!({"99999999": 1})]),
         ("repetition_penalty", vec![json!(0), json!(-1), json!(1e308)]),

@@ -51,9 +51,34 @@ fn wrong_inputs_are_refused() {
         assert_eq!((status, named), (400, json!(param)), "{message}");
     };
     check(json!({"input": []}), "input");
-    check(json!({"input": [[1], "a"]}), "input");
+    check(json!({"input": [[1], 5]}), "input");
     check(json!({"input": "a", "dimensions": 100_000}), "dimensions");
     check(json!({"input": "a", "encoding_format": "hex"}), "encoding_format");
+}
+
+#[test]
+fn lists_may_mix_texts_and_tokens() {
+    let Some(server) = encoder() else { return };
+    let vectors = |body: Value| server.post(PATH, &body).ok()["data"].clone();
+    let tokens = server.post("/tokenize", &json!({"prompt": "a dog"})).ok()["tokens"].clone();
+    let texts = vectors(json!({"input": ["a cat", "a dog"]}));
+    assert_eq!(vectors(json!({"input": ["a cat", tokens]})), texts);
+    assert_eq!(vectors(json!({"input": tokens}))[0]["embedding"], texts[1]["embedding"]);
+}
+
+#[test]
+fn null_is_a_field_that_is_not_given() {
+    let Some(server) = encoder() else { return };
+    for path in [PATH, "/v1/pooling", "/embeddings"] {
+        let body = json!({
+            "model": null, "input": "a cat", "encoding_format": null, "dimensions": null, "user": null,
+            "truncate_prompt_tokens": null, "truncation_side": null,
+        });
+        let reply = server.post(path, &body);
+        assert_eq!((reply.status, reply.header("x-peri-ignored")), (200, None), "{}", reply.text);
+    }
+    let (status, _, param, _) = server.post(PATH, &json!({"input": null})).error();
+    assert_eq!((status, param), (400, json!("input")));
 }
 
 #[test]

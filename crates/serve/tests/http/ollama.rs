@@ -4,6 +4,7 @@ use pipelines::config::PipelineConfig;
 use serde_json::{Value, json};
 use serve::ServerConfig;
 
+use crate::raw;
 use crate::server::{TestServer, model};
 
 const GENERATE: &str = "/api/generate";
@@ -90,12 +91,15 @@ fn a_raw_prompt_is_read_as_it_is() {
 }
 
 #[test]
-fn num_ctx_is_kept_and_never_cuts_unless_asked() {
+fn num_ctx_is_bounded_and_never_cuts_unless_asked() {
     let server = TestServer::storyteller();
     let body = |options: Value, truncate: bool| json!({"prompt": "word ".repeat(40), "options": options, "truncate": truncate, "stream": false});
-    let (status, message) = error(&server, GENERATE, &body(json!({"num_ctx": 1000}), false));
-    assert_eq!(status, 400);
-    assert!(message.starts_with("options.num_ctx is 1000: the model was loaded for 256 tokens"), "{message}");
+    let beyond = server.post(GENERATE, &body(json!({"num_ctx": 1000, "num_predict": 1}), false));
+    assert_eq!((beyond.status, beyond.header("x-peri-ignored")), (200, Some("options.num_ctx")));
+    let kept = server.post(GENERATE, &body(json!({"num_ctx": 256, "num_predict": 1}), false));
+    assert_eq!((kept.status, kept.header("x-peri-ignored")), (200, None));
+    let (status, message) = error(&server, GENERATE, &body(json!({"num_ctx": 0}), false));
+    assert_eq!((status, &message[..]), (400, "options.num_ctx is 0: give 1 to 256"));
     let (status, message) = error(&server, GENERATE, &body(json!({"num_ctx": 20}), false));
     assert_eq!(status, 400);
     assert!(message.contains("tokens, but options.num_ctx is 20"), "{message}");
@@ -152,7 +156,7 @@ fn options_without_effect_are_named_and_wrong_ones_refused() {
     check(json!({"options": []}), "options: give an object");
     check(json!({"prompt": "", "options": {"top_p": 7}}), "options.top_p is 7");
     check(json!({"template": "{{ .Prompt }}"}), "template is not supported");
-    check(json!({"suffix": "end"}), "suffix is not supported");
+    check(json!({"suffix": "end"}), "suffix: the vocabulary of storyteller has no marks");
     check(json!({"context": [1, 2]}), "send conversations to /api/chat");
     check(json!({"images": ["aGk="]}), "the models read text only");
     check(json!({"format": "xml"}), "format is \"xml\": give \"json\" or a JSON schema");
@@ -205,7 +209,95 @@ fn vectors_are_those_of_the_openai_route() {
     let one = server.post("/api/embeddings", &json!({"prompt": "a cat"})).ok();
     assert_eq!(one["embedding"], expected["data"][0]["embedding"]);
     let long = "word ".repeat(2000);
-    assert_eq!(error(&server, "/api/embed", &json!({"input": long})).0, 400);
-    let cut = server.post("/api/embed", &json!({"input": long, "truncate": true})).ok();
-    assert!(cut["prompt_eval_count"].as_u64().unwrap() <= 512);
+    assert_eq!(error(&server, "/api/embed", &json!({"input": long, "truncate": false})).0, 400);
+    let body = json!({"prompt": long, "truncate": false});
+    assert_eq!(error(&server, "/api/embeddings", &body).0, 400);
+    let cut = server.post("/api/embeddings", &json!({"prompt": long})).ok();
+    for truncate in [Value::Null, json!(true)] {
+        let body = json!({"input": ["a cat", long], "truncate": truncate, "options": {"num_ctx": 100}});
+        let reply = server.post("/api/embed", &body);
+        assert_eq!(reply.header("x-peri-ignored"), Some("options"));
+        let answer = reply.ok();
+        assert_eq!(answer["embeddings"][0], expected["data"][0]["embedding"]);
+        assert_eq!(answer["embeddings"][1], cut["embedding"]);
+        assert!(answer["prompt_eval_count"].as_u64().unwrap() <= 512, "{}", answer["prompt_eval_count"]);
+        assert!(answer["truncated_tokens"].as_u64().unwrap() > 1000);
+    }
+    for body in [json!({}), json!({"input": ""}), json!({"input": []})] {
+        assert_eq!(server.post("/api/embed", &body).ok()["embeddings"], json!([]), "{body}");
+    }
+    assert_eq!(server.post("/api/embeddings", &json!({"prompt": ""})).ok()["embedding"], json!([]));
+}
+
+#[test]
+fn bodies_of_any_type_are_read_unless_a_browser_sends_them() {
+    let server = TestServer::storyteller();
+    let status = |path: &str, headers: &[(&str, &str)]| {
+        let body = r#"{"prompt": "Once", "stream": false, "max_tokens": 1, "options": {"num_predict": 1}}"#;
+        let headers = [&[("Host", "localhost")], headers].concat();
+        raw::status(&raw::exchange(server.address(), &raw::request("POST", path, &headers, body)))
+    };
+    let (form, plain) =
+        (("Content-Type", "application/x-www-form-urlencoded"), ("Content-Type", "text/plain"));
+    for headers in [&[][..], &[form], &[plain], &[("User-Agent", "Mozilla/5.0")]] {
+        assert_eq!(
+            (status(GENERATE, headers), status("/v1/completions", headers)),
+            (200, 415),
+            "{headers:?}"
+        );
+    }
+    let json = ("Content-Type", "application/json");
+    for browser in
+        [("Origin", "http://localhost"), ("Sec-Fetch-Site", "same-origin"), ("sec-fetch-mode", "cors")]
+    {
+        assert_eq!(
+            (status(GENERATE, &[browser]), status(GENERATE, &[browser, plain])),
+            (415, 415),
+            "{browser:?}"
+        );
+        assert_eq!(status(GENERATE, &[browser, json]), 200, "{browser:?}");
+    }
+    assert_eq!(status(GENERATE, &[("Content-Encoding", "gzip")]), 415);
+}
+
+#[test]
+fn images_are_refused_in_the_newest_message_of_the_user_only() {
+    let server = TestServer::storyteller();
+    let image = |role: &str| json!({"role": role, "content": "See", "images": ["aGk="]});
+    let text = |role: &str| json!({"role": role, "content": "Hi"});
+    let (_, message) = error(&server, CHAT, &json!({"messages": [text("user"), image("user")]}));
+    assert!(message.starts_with("messages[1].images"), "{message}");
+    let messages = json!([image("user"), text("assistant"), text("user"), image("tool")]);
+    let reply = server.post(CHAT, &json!({"messages": messages, "dry_run": true}));
+    assert_eq!(reply.header("x-peri-ignored"), Some("messages[0].images, messages[3].images"));
+    let tokens = reply.ok()["prompt_token_ids"][0].clone();
+    let prompt = server.post("/detokenize", &json!({"tokens": tokens})).ok()["prompt"].clone();
+    assert_eq!(prompt.as_str().unwrap().matches("See\n[image: ").count(), 2, "{prompt}");
+    let empty = json!({"messages": [{"role": "user", "content": "Hi", "images": []}], "dry_run": true});
+    assert_eq!(server.post(CHAT, &empty).status, 200);
+}
+
+#[test]
+fn values_that_ask_for_nothing_have_no_effect() {
+    let server = TestServer::storyteller();
+    let body = |extra: Value| {
+        let mut body =
+            json!({"prompt": "Once", "stream": false, "options": {"num_predict": 3, "temperature": 0}});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let reply = server.post(GENERATE, &body);
+        assert_eq!((reply.status, reply.header("x-peri-ignored")), (200, None), "{body}: {}", reply.text);
+        reply.json()["response"].clone()
+    };
+    let plain = body(json!({}));
+    for extra in [
+        json!({"format": "", "think": null, "suffix": "", "system": "", "template": "", "context": [], "images": []}),
+        json!({"format": null, "think": "", "keep_alive": null, "suffix": null, "raw": null, "truncate": null}),
+        json!({"keep_alive": "5m"}),
+        json!({"keep_alive": -1}),
+        json!({"keep_alive": "-1"}),
+        json!({"keep_alive": 300}),
+        json!({"options": {"num_predict": 3, "temperature": 0, "num_ctx": null, "stop": [], "seed": null}}),
+    ] {
+        assert_eq!(body(extra.clone()), plain, "{extra}");
+    }
 }

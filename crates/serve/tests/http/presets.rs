@@ -259,7 +259,6 @@ fn what_cannot_be_made_or_deleted_is_refused() {
     check(json!({"model": "storyteller-alias:latest"}), 400, "is the name of a model");
     check(json!({"model": "../bard"}), 400, "the name `../bard` cannot be used");
     check(json!({"parameters": {"temperature": "hot"}}), 400, "parameters.temperature: invalid type");
-    check(json!({"parameters": {"num_ctx": 100_000}}), 400, "storyteller is loaded for 256 tokens");
     check(json!({"template": "{{ .Prompt }}"}), 400, "templates are Jinja");
     check(json!({"templat": "x"}), 400, "did you mean `template`?");
     let copy = |source: &str, destination: &str| {
@@ -278,6 +277,26 @@ fn what_cannot_be_made_or_deleted_is_refused() {
     }
     assert_eq!(names(&server), ["storyteller"]);
     assert_eq!(server.get("/api/pull").status, 405);
+}
+
+#[test]
+fn a_num_ctx_beyond_the_model_is_that_of_the_model() {
+    let server =
+        TestServer::new(ServerConfig::default(), vec![model("storyteller", PipelineConfig::default())]);
+    let parameters =
+        json!({"num_ctx": 100_000, "repeat_penalty": null, "repetition_penalty": 1.1, "ignore_eos": true});
+    let body = json!({"model": "bard", "from": "storyteller", "parameters": parameters, "stream": false});
+    let reply = server.post(CREATE, &body);
+    assert_eq!(
+        (reply.status, reply.header("x-peri-ignored")),
+        (200, Some("parameters.num_ctx")),
+        "{}",
+        reply.text
+    );
+    let full =
+        server.post("/api/generate", &json!({"model": "bard", "prompt": "Once", "stream": false})).ok();
+    let count = |name: &str| full[name].as_u64().unwrap();
+    assert_eq!(count("prompt_eval_count") + count("eval_count"), 256);
 }
 
 #[test]

@@ -48,6 +48,27 @@ fn documents_come_best_first() {
 }
 
 #[test]
+fn texts_are_ranked_in_the_shape_of_tei() {
+    let server = server("roberta_classifier");
+    let ranked = server.post("/rerank", &json!({"query": QUERY, "documents": DOCUMENTS})).ok();
+    let ranks = server.post("/rerank", &json!({"query": QUERY, "texts": DOCUMENTS})).ok();
+    assert_eq!(scores(&ranks, "score"), scores(&ranked["results"], "relevance_score"));
+    assert_eq!(ranks[0], json!({"index": 2, "score": ranked["results"][0]["relevance_score"]}));
+    let body =
+        json!({"query": QUERY, "texts": DOCUMENTS, "return_text": true, "top_n": 1, "raw_scores": true});
+    let raw = server.post("/v1/rerank", &body).ok();
+    assert_eq!((raw.as_array().unwrap().len(), &raw[0]["text"]), (1, &json!(DOCUMENTS[2])));
+    let logit = raw[0]["score"].as_f64().unwrap();
+    assert!((1.0 / (1.0 + (-logit).exp()) - ranks[0]["score"].as_f64().unwrap()).abs() < 1e-4, "{raw}");
+    let long = "word ".repeat(2000);
+    let body = |truncate: bool| json!({"query": QUERY, "texts": [long], "truncate": truncate, "truncation_direction": "Left"});
+    assert_eq!(server.post("/rerank", &body(true)).status, 200);
+    assert_eq!(server.post("/rerank", &body(false)).status, 400);
+    let (status, _, param, message) = server.post("/rerank", &json!({"query": QUERY, "texts": []})).error();
+    assert_eq!((status, param), (400, json!("texts")), "{message}");
+}
+
+#[test]
 fn pairs_are_scored_in_their_order() {
     let server = server("roberta_classifier");
     let body = json!({"text_1": QUERY, "text_2": DOCUMENTS});

@@ -129,6 +129,70 @@ fn a_required_call_has_the_shape_of_the_openai_api_whole_and_streamed() {
     assert_eq!(json!(list(|choice| &choice["logprobs"]["content"])), own["logprobs"]["content"]);
 }
 
+/// The same request in the shape that the API had before tools.
+fn old_body(extra: Value) -> Value {
+    let mut body = body(json!({"functions": [tool("weather")["function"], tool("forecast")["function"]]}));
+    for name in ["tools", "tool_choice", "parallel_tool_calls"] {
+        body.as_object_mut().unwrap().remove(name);
+    }
+    merged(body, extra)
+}
+
+#[test]
+fn functions_are_called_in_their_own_shape_whole_and_streamed() {
+    let Some((server, _folder)) = server() else { return };
+    let reply = server.post(CHAT, &old_body(json!({"function_call": {"name": "forecast"}})));
+    assert_eq!(reply.header("x-peri-ignored"), None);
+    let (whole, one) = (reply.ok(), json!({"type": "function", "function": {"name": "forecast"}}));
+    let choice = &whole["choices"][0];
+    let same = server.post(CHAT, &body(json!({"tool_choice": one}))).ok();
+    let call = &choice["message"]["function_call"];
+    assert_eq!(*call, same["choices"][0]["message"]["tool_calls"][0]["function"]);
+    assert_eq!((&choice["finish_reason"], &call["name"]), (&json!("function_call"), &json!("forecast")));
+    assert_eq!((&choice["message"]["content"], choice["message"].get("tool_calls")), (&Value::Null, None));
+    check_arguments(&parsed(&call["arguments"]));
+
+    let request = old_body(json!({"function_call": {"name": "forecast"}, "stream": true}));
+    let events = server.events(CHAT, &request);
+    let calls: Vec<&Value> =
+        events.iter().filter_map(|event| event["choices"][0]["delta"].get("function_call")).collect();
+    assert_eq!(*calls[0], json!({"name": "forecast", "arguments": ""}));
+    let arguments: String = calls.iter().map(|call| call["arguments"].as_str().unwrap()).collect();
+    assert_eq!(arguments, call["arguments"].as_str().unwrap());
+    assert!(events.iter().all(|event| event["choices"][0]["delta"].get("tool_calls").is_none()));
+    assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "function_call");
+
+    let result = json!({"role": "function", "name": "forecast", "content": "Sunny"});
+    let messages = json!([{"role": "user", "content": "Weather?"}, choice["message"], result]);
+    let history = old_body(json!({"messages": messages, "function_call": "none", "dry_run": true}));
+    let tokens = server.post(CHAT, &history).ok()["prompt_token_ids"][0].clone();
+    let prompt = server.post("/detokenize", &json!({"tokens": tokens})).ok()["prompt"].clone();
+    let prompt = prompt.as_str().unwrap();
+    assert!(
+        prompt.contains("<tool_call>\n{\"name\": \"forecast\"") && prompt.contains("(tool) Sunny"),
+        "{prompt}"
+    );
+    assert!(!prompt.contains("Tools:"), "{prompt}");
+}
+
+#[test]
+fn wrong_functions_are_named_as_the_request_has_them() {
+    let Some((server, _folder)) = server() else { return };
+    let check = |extra: Value, param: &str| {
+        let (status, _, named, message) = server.post(CHAT, &old_body(extra)).error();
+        assert_eq!((status, named), (400, json!(param)), "{message}");
+        assert!(message.contains(param), "{message}");
+    };
+    check(json!({"functions": [{"name": "weather"}, {"name": ""}]}), "functions[1].name");
+    check(json!({"functions": [{"name": "weather", "parameters": 5}]}), "functions[0].parameters");
+    check(json!({"function_call": {"name": "other"}}), "function_call");
+    check(json!({"function_call": "sometimes"}), "function_call");
+    check(json!({"tools": [tool("weather")]}), "functions");
+    let plain =
+        server.post(CHAT, &old_body(json!({"functions": [], "function_call": "auto", "max_tokens": 1})));
+    assert_eq!(plain.header("x-peri-ignored"), Some("function_call, functions"));
+}
+
 #[test]
 fn tool_choice_names_allows_and_forbids() {
     let Some((server, _folder)) = server() else { return };
@@ -145,7 +209,16 @@ fn tool_choice_names_allows_and_forbids() {
             (json!("forecast"), json!("weather"))
         );
     }
+    let flat = json!({"type": "function", "name": "forecast"});
+    assert_eq!(
+        (called(flat, 0), called(json!({"type": "tool", "name": "forecast"}), 1)),
+        (json!("forecast"), json!("forecast"))
+    );
+    for any in [json!("any"), json!({"type": "any"}), json!({"type": "required"})] {
+        assert_eq!(called(any, 2), called(json!("required"), 2));
+    }
     let prompt = |extra: Value| server.post("/apply-template", &body(extra)).ok()["prompt"].clone();
+    assert!(!prompt(json!({"tool_choice": {"type": "none"}})).as_str().unwrap().contains("Tools:"));
     assert!(!prompt(json!({"tool_choice": "none"})).as_str().unwrap().contains("Tools:"));
     assert!(prompt(json!({})).as_str().unwrap().contains("\"forecast\""));
     let free = server.post(CHAT, &body(json!({"tool_choice": "none", "max_tokens": 10}))).ok();

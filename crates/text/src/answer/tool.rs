@@ -106,27 +106,25 @@ impl Tool {
 }
 
 impl ToolChoice {
-    /// A choice in the shape of the OpenAI API: `none`, `auto`, `required`, or an object that names a function.
+    /// A choice in the shape of the OpenAI API: `none`, `auto`, `required`, or an object that names a function. `any`, which
+    /// other APIs write for `required`, and objects whose `type` is one of these words mean the same.
     ///
     /// # Errors
     /// [`Error::Tools`] if it has another shape, or names a tool that is not declared.
     pub fn read(value: &Value, tools: &[Tool]) -> Result<ToolChoice, Error> {
         let place = || "tool_choice".to_owned();
-        let choice = match value {
-            Value::Null if tools.is_empty() => ToolChoice::None,
-            Value::Null => ToolChoice::Auto,
-            Value::String(text) if text == "none" => ToolChoice::None,
-            Value::String(text) if text == "auto" => ToolChoice::Auto,
-            Value::String(text) if text == "required" => ToolChoice::Required,
-            _ => match value["function"]["name"].as_str() {
-                Some(name) => ToolChoice::Named(name.to_owned()),
-                None => {
-                    return Err(problem(
-                        place(),
-                        format!("{value} is not none, auto, required or a function"),
-                    ));
-                }
-            },
+        let mode = value.as_str().or(value["type"].as_str()).unwrap_or_default();
+        let name = value["function"]["name"].as_str().or(value["name"].as_str());
+        let choice = match (mode, name) {
+            _ if value.is_null() && tools.is_empty() => ToolChoice::None,
+            _ if value.is_null() => ToolChoice::Auto,
+            ("none", _) => ToolChoice::None,
+            ("auto", _) => ToolChoice::Auto,
+            ("required" | "any", _) => ToolChoice::Required,
+            (_, Some(name)) => ToolChoice::Named(name.to_owned()),
+            (_, None) => {
+                return Err(problem(place(), format!("{value} is not none, auto, required or a function")));
+            }
         };
         match &choice {
             ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
