@@ -60,6 +60,7 @@ impl ConversationFields {
     /// # Errors
     /// If a field has a value that it cannot have.
     pub(crate) fn into_turn(self) -> Result<Turn, ApiError> {
+        let thinking = self.thinking()?;
         let extra = self.chat_template_kwargs.unwrap_or_default();
         let is_own = |name: &&String| OWN_VARIABLES.contains(&name.as_str()) || name.ends_with("_token");
         if let Some(name) = extra.keys().find(is_own) {
@@ -72,7 +73,6 @@ impl ConversationFields {
             return Err(ApiError::invalid("add_generation_prompt", message));
         }
         let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
-        let thinking = self.thinking()?;
         let hides_reasoning = self.reasoning.as_ref().and_then(|own| own.exclude).unwrap_or(false);
         if self.messages.is_empty() {
             return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));

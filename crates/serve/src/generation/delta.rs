@@ -82,25 +82,24 @@ impl AnswerReading {
 
     /// The events of a piece of text.
     pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
-        let events = self.parser.push(text);
-        let events = self.shown(events);
+        let mut events = self.parser.push(text);
+        events.retain(|event| is_shown(event, self.hides_reasoning));
         self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
-        events
-    }
-
-    fn shown(&self, mut events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
-        events.retain(|event| !(self.hides_reasoning && matches!(event, AnswerEvent::Reasoning(_))));
         events
     }
 
     /// The end, which comes with a piece of text.
     pub(super) fn finish(mut self, text: &str, reason: Finish) -> Delta {
         let mut events = self.push(text);
-        let last = self.parser.finish();
-        events.extend(self.shown(last));
+        let hides_reasoning = self.hides_reasoning;
+        events.extend(self.parser.finish().into_iter().filter(|event| is_shown(event, hides_reasoning)));
         let finish = if self.has_calls && reason != Finish::Length { Finish::ToolCalls } else { reason };
         Delta::Finished { events, finish }
     }
+}
+
+fn is_shown(event: &AnswerEvent, hides_reasoning: bool) -> bool {
+    !(hides_reasoning && matches!(event, AnswerEvent::Reasoning(_)))
 }
 
 impl Delta {

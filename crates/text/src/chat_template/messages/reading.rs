@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{calls, results, role};
+use super::{results, role};
 use crate::Error;
 
 /// A conversation in one shape: contents are texts, parts of text, or null next to calls; calls have ids and functions with
