@@ -109,6 +109,15 @@ fn a_call_that_the_limit_cuts_is_text() {
     let text = format!("{whole}\n{cut}");
     check(&reader("hermes", "", false), &text, length, &["weather({})", cut], Finish::Length);
     check(&reader("hermes", "", false), cut, FinishReason::StopString(3), &[cut], Finish::StopString(3));
+    for format in ToolFormat::names().filter(|name| !["llama3", "pythonic", "json"].contains(name)) {
+        let begin = ToolFormat::named(format).unwrap().begin[0];
+        let text = format!("text \n{begin}");
+        check(&reader(format, "", false), &text, length, &[&text], Finish::Length);
+    }
+    let text = format!("text \n {cut}");
+    check(&reader("hermes", "", false), &text, length, &[&text], Finish::Length);
+    let text = "text <tool_call>\n<function=weather>\n<parameter=city>\n Kö";
+    check(&reader("qwen3-coder", "", false), text, length, &[text], Finish::Length);
 }
 
 #[test]

@@ -87,23 +87,32 @@ impl ToolUse {
         compiler: &GrammarCompiler,
     ) -> Result<Option<Constraint>, Error> {
         let compiled = self.compile(shape, tokenizer, compiler);
-        let Err(error) = compiled else { return Ok(compiled?) };
-        if !self.are_callable() {
-            return Err(error.into());
+        if compiled.is_ok() || !self.are_callable() {
+            return Ok(compiled?);
         }
-        let mut is_relaxed = false;
+        let mut relaxed = Vec::new();
         for index in 0..self.tools.len() {
-            let field = format!("tools[{index}].function.parameters");
+            let field = field_of(index);
             if let Err(error) = self.check(index, shape, tokenizer, compiler) {
                 if self.tools[index].strict {
                     return Err(in_field(field, error).into());
                 }
                 self.tools[index] = self.tools[index].relaxed();
-                self.ignored.push(field);
-                is_relaxed = true;
+                if self.check(index, shape, tokenizer, compiler).is_err() {
+                    self.tools[index] = self.tools[index].open();
+                }
+                relaxed.push(index);
             }
         }
-        let compiled = if is_relaxed { self.compile(shape, tokenizer, compiler) } else { Err(error) };
+        let mut compiled =
+            if relaxed.is_empty() { compiled } else { self.compile(shape, tokenizer, compiler) };
+        if compiled.is_err() {
+            // Each alone can be enforced, but all together are too much.
+            relaxed = (0..self.tools.len()).filter(|index| !self.tools[*index].strict).collect();
+            relaxed.iter().for_each(|index| self.tools[*index] = self.tools[*index].open());
+            compiled = self.compile(shape, tokenizer, compiler);
+        }
+        self.ignored.extend(relaxed.into_iter().map(field_of));
         Ok(compiled.map_err(|error| in_field("tools".to_string(), error))?)
     }
 
@@ -169,6 +178,11 @@ fn allowed(choice: &Value, tools: &[Tool]) -> Result<Option<Vec<String>>, ApiErr
 /// Whether one of the allowed tools must be called.
 fn mode_of(choice: &Value) -> &Value {
     &choice.get("allowed_tools").unwrap_or(choice)["mode"]
+}
+
+/// The field of a tool's schema.
+fn field_of(index: usize) -> String {
+    format!("tools[{index}].function.parameters")
 }
 
 /// Names the request's field in the error of a constraint.

@@ -165,7 +165,7 @@ impl Turn {
         let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form };
         let (rendered, ignored) = off_the_runtime(bytes, move || {
             let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
-            let text = turn.render(template, model.tokenizer(), AnswerFormat::default(), defaults)?;
+            let text = turn.render(template, model.tokenizer(), None, defaults)?;
             // The template writes all special tokens itself.
             let tokens = model.tokenizer().encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
             Ok((Rendered { text, tokens }, turn.tools.ignored))
@@ -242,7 +242,8 @@ impl ChatTurn {
         let unknown = if self.tools.must_be_called() { ToolFormat::named("json") } else { None };
         let tools = defaults.tool_format.or(found.tools).or(unknown);
         let format = AnswerFormat { tools, ..found };
-        let prompt = self.render(template.ok_or(Error::NoChatTemplate)?, tokenizer, format, defaults)?;
+        let prompt =
+            self.render(template.ok_or(Error::NoChatTemplate)?, tokenizer, Some(format), defaults)?;
         let continued = self.chat.continued().map(str::to_string);
         let phase = |own: &pipelines::ReasoningFormat| own.phase(&prompt, continued.as_deref());
         let phase = format.reasoning.map_or(ReasoningPhase::After, phase);
@@ -251,7 +252,7 @@ impl ChatTurn {
         let began = Instant::now();
         let constraint = match self.form {
             Some(form) if phase == ReasoningPhase::After && !self.tools.are_callable() => {
-                Some(form.constraint)
+                Some(format.form(&form.constraint, phase, tokenizer)?)
             }
             form => {
                 let text = form.map(|form| form.constraint.to_lark(tokenizer)).transpose();
@@ -276,12 +277,13 @@ impl ChatTurn {
         Ok((reading, ignored))
     }
 
-    /// The text of the prompt. Takes note of fields that change neither it nor the answer.
+    /// The text of the prompt, and of an answer in `format` if there is one. Takes note of fields that change neither, and
+    /// of tools whose calls nothing reads.
     fn render(
         &mut self,
         template: &ChatTemplate,
         tokenizer: &Tokenizer,
-        format: AnswerFormat,
+        format: Option<AnswerFormat>,
         defaults: Defaults,
     ) -> Result<String, Error> {
         let added = self.added;
@@ -304,15 +306,16 @@ impl ChatTurn {
             |(index, field): (usize, String)| Some(format!("messages[{}]{field}", index.checked_sub(added)?));
         self.tools.ignored.extend(ignored.into_iter().filter_map(own));
         if let Some(thinking) = &self.thinking
-            && (thinking.budget.is_none() || format.reasoning.is_none())
+            && (thinking.budget.is_none() || format.is_none_or(|own| own.reasoning.is_none()))
             && is_same(Chat { extra: plain, ..self.chat.clone() })
         {
             self.tools.ignored.push(thinking.field.to_string());
         }
-        if self.chat.tools.is_some()
-            && format.tools.is_none()
-            && is_same(Chat { tools: None, ..self.chat.clone() })
-        {
+        let has_no_effect = |chat: &Chat| match format {
+            Some(format) => format.tools.is_none(),
+            None => is_same(Chat { tools: None, ..chat.clone() }),
+        };
+        if self.chat.tools.is_some() && has_no_effect(&self.chat) {
             self.tools.ignored.push("tools".to_string());
         }
         Ok(prompt)

@@ -32,12 +32,16 @@ fn server() -> Option<(TestServer, TempDir)> {
 }
 
 fn served(config: ServerConfig) -> Option<(TestServer, TempDir)> {
+    with_template(TEMPLATE, config)
+}
+
+fn with_template(template: &str, config: ServerConfig) -> Option<(TestServer, TempDir)> {
     let folder = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(testdata::shared("storyteller/hf")?).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
     }
-    std::fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
     let mut own = model("caller", PipelineConfig::new(folder.path().display().to_string()));
     own.config = own.config.max_length(512);
     Some((TestServer::new(config, vec![own]), folder))
@@ -243,6 +247,71 @@ fn tool_choice_names_allows_and_forbids() {
     assert_eq!(reply.header("x-peri-ignored"), Some("tools[0].function.parameters"), "{}", reply.text);
     let arguments = &reply.ok()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"];
     assert!(parsed(arguments)["days"].is_i64(), "{arguments}");
+}
+
+#[test]
+fn tools_that_are_not_strict_are_relaxed_where_a_format_cannot_write_their_schema() {
+    for format in ["gemma-4", "qwen3-coder"] {
+        let config = ServerConfig { tool_format: ToolFormat::named(format), ..ServerConfig::default() };
+        let Some((server, _folder)) = served(config) else { return };
+        let ask = |schema: &Value, is_strict: bool| {
+            let parameters = json!({
+                "type": "object", "properties": {"a": schema}, "required": ["a"], "additionalProperties": false,
+                "$defs": {"Text": {"type": "string", "minLength": 1}},
+            });
+            let function = json!({"name": "f", "parameters": parameters, "strict": is_strict});
+            let tools = json!([{"type": "function", "function": function}]);
+            server.post(CHAT, &body(json!({"tools": tools, "max_tokens": 4})))
+        };
+        for written in [
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            json!({}),
+            json!({"$ref": "#/$defs/Text"}),
+            json!({"allOf": [{"$ref": "#/$defs/Text"}], "description": "d"}),
+            json!({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+            json!({"type": ["string", "null"]}),
+            json!({"enum": ["a", 1, null]}),
+        ] {
+            let reply = ask(&written, true);
+            assert_eq!(
+                (reply.status, reply.header("x-peri-ignored")),
+                (200, None),
+                "{format}: {}",
+                reply.text
+            );
+        }
+        for relaxed in [
+            json!({"type": "string", "pattern": "^a"}),
+            json!({"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]}),
+            json!({"oneOf": [{"type": "string"}, {"const": "a"}]}),
+            json!({"$ref": "#/nowhere"}),
+        ] {
+            let named = Some("tools[0].function.parameters");
+            let reply = ask(&relaxed, false);
+            assert_eq!(
+                (reply.status, reply.header("x-peri-ignored")),
+                (200, named),
+                "{format}: {}",
+                reply.text
+            );
+            let (status, _, field, message) = ask(&relaxed, true).error();
+            assert_eq!((status, field.starts_with("tools[0]")), (400, true), "{format}: {message}");
+        }
+    }
+}
+
+#[test]
+fn tools_whose_calls_nothing_reads_are_named() {
+    let template = TEMPLATE.replace("<tool_call>", "<my_call>").replace("</tool_call>", "</my_call>");
+    let Some((server, _folder)) = with_template(&template, ServerConfig::default()) else { return };
+    let auto = body(json!({"tool_choice": "auto", "max_tokens": 2}));
+    assert_eq!(server.post(CHAT, &auto).header("x-peri-ignored"), Some("tools"));
+    // The prompt alone has them.
+    let rendered = server.post("/apply-template", &auto);
+    assert!(rendered.ok()["prompt"].as_str().unwrap().contains("Tools:"), "{}", rendered.text);
+    assert_eq!(rendered.header("x-peri-ignored"), None);
+    let required = server.post(CHAT, &body(json!({"max_tokens": 2})));
+    assert_eq!((required.status, required.header("x-peri-ignored")), (200, None));
 }
 
 #[test]

@@ -16,9 +16,13 @@ impl AnswerFormat {
     /// The formats of a model. What its template does not tell, the tokenizer may. This renders the template several
     /// times: once per model is enough.
     pub fn of(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> AnswerFormat {
+        let in_vocabulary = |template: &ChatTemplate| {
+            let tokenizer = tokenizer.filter(|_| reads_tools(template))?;
+            ToolFormat::in_vocabulary(tokenizer)
+        };
         AnswerFormat {
             reasoning: ReasoningFormat::of(template, tokenizer),
-            tools: template.and_then(ToolFormat::of),
+            tools: template.and_then(|own| ToolFormat::of(own).or_else(|| in_vocabulary(own))),
         }
     }
 }
@@ -28,7 +32,7 @@ impl ToolFormat {
     /// `None` if it knows no tools.
     pub fn of(template: &ChatTemplate) -> Option<&'static ToolFormat> {
         let written = written(&template.for_probes());
-        written.iter().find_map(|written| reading(written)).or_else(|| {
+        written.iter().find_map(|(prompt, written)| reading(prompt, written)).or_else(|| {
             let is_mentioned = |format: &&ToolFormat| {
                 let last = match &format.syntax {
                     Syntax::Named(heads) => heads.arguments,
@@ -39,22 +43,46 @@ impl ToolFormat {
             FORMATS.iter().find(is_mentioned)
         })
     }
+
+    /// The first format of which the mark that begins calls and the one that ends them are tokens.
+    pub(super) fn in_vocabulary(tokenizer: &Tokenizer) -> Option<&'static ToolFormat> {
+        let is_token = |mark: &str| !mark.is_empty() && tokenizer.id(mark).is_some();
+        let has_marks = |format: &&ToolFormat| {
+            let close = format.close.trim().trim_start_matches(']');
+            let end = match &format.syntax {
+                Syntax::Named(heads) if close.is_empty() => heads.arguments,
+                Syntax::Tagged(tags) if close.is_empty() => tags.end,
+                _ => close,
+            };
+            format.begin.first().is_some_and(|begin| is_token(begin)) && is_token(end)
+        };
+        FORMATS.iter().find(has_marks)
+    }
+}
+
+/// Whether tools change the prompt.
+fn reads_tools(template: &ChatTemplate) -> bool {
+    let (template, user) = (template.for_probes(), [json!({"role": "user", "content": "Hello"})]);
+    let prompt = |tools: Option<&[Value]>| template.render(&context(&user, tools, true)).ok();
+    prompt(Some(&[tool()])).is_some_and(|with_tools| prompt(None) != Some(with_tools))
 }
 
 /// The format that reads a call from what a template wrote.
-fn reading(written: &str) -> Option<&'static ToolFormat> {
+fn reading(prompt: &str, written: &str) -> Option<&'static ToolFormat> {
     let is_writer = |format: &&&ToolFormat| {
-        let own = format.write(NAME, &arguments());
+        let own = format.write(&[(NAME, &arguments())]);
         if format.bare { written.trim_start().starts_with(&own) } else { written.contains(&own) }
     };
-    let readers: Vec<&'static ToolFormat> = FORMATS.iter().filter(|format| reads(format, written)).collect();
+    let readers: Vec<&'static ToolFormat> =
+        FORMATS.iter().filter(|format| reads(format, prompt, written)).collect();
     readers.iter().find(is_writer).or(readers.first()).copied()
 }
 
-fn reads(format: &'static ToolFormat, written: &str) -> bool {
+fn reads(format: &'static ToolFormat, prompt: &str, written: &str) -> bool {
     let tools = Tool::list(&[tool()]).expect("the probe is a tool");
     // Marks of gpt-oss and others begin where the prompt ends.
     let lead = ReasoningFormat::named(format.name).map_or("", |own| own.lead);
+    let lead = if format.recipient().is_empty() { lead } else { prompt };
     let own = AnswerFormat { reasoning: ReasoningFormat::named(format.name), tools: Some(format) };
     let mut parser = AnswerParser::new(own, &tools, lead, None);
     let mut events = parser.push(written);
@@ -66,20 +94,12 @@ fn reads(format: &'static ToolFormat, written: &str) -> bool {
     matches!(&calls[..], [call] if call.name == NAME && is_probe(&call.arguments))
 }
 
-/// What a template writes of a call behind the prompt, in the forms that templates may take calls in.
-fn written(template: &ChatTemplate) -> Vec<String> {
+/// A prompt and what a template writes of a call behind it, in the forms that templates may take calls in.
+fn written(template: &ChatTemplate) -> Vec<(String, String)> {
     let tools = [tool()];
     let user = json!({"role": "user", "content": "Hello"});
     let render = |messages: &[Value], add_generation_prompt| {
-        let context = ChatContext {
-            tools: Some(&tools),
-            add_generation_prompt,
-            bos: Some("<s>"),
-            eos: Some("</s>"),
-            now: Moment::utc(UNIX_EPOCH),
-            ..ChatContext::new(messages)
-        };
-        template.render(&context).ok()
+        template.render(&context(messages, Some(&tools), add_generation_prompt)).ok()
     };
     let prompt = render(std::slice::from_ref(&user), true).unwrap_or_default();
     let object = Value::Object(arguments());
@@ -91,9 +111,25 @@ fn written(template: &ChatTemplate) -> Vec<String> {
         let message = json!({"role": "assistant", "content": content, "tool_calls": [call]});
         let whole = render(&[user.clone(), message], false)?;
         let same = prompt.chars().zip(whole.chars()).take_while(|(one, other)| one == other);
-        Some(whole[same.map(|(char, _)| char.len_utf8()).sum()..].to_owned())
+        let (before, written) = whole.split_at(same.map(|(char, _)| char.len_utf8()).sum());
+        Some((before.to_owned(), written.to_owned()))
     });
-    written.filter(|written| written.contains(NAME)).collect()
+    written.filter(|(_, written)| written.contains(NAME)).collect()
+}
+
+fn context<'a>(
+    messages: &'a [Value],
+    tools: Option<&'a [Value]>,
+    add_generation_prompt: bool,
+) -> ChatContext<'a> {
+    ChatContext {
+        tools,
+        add_generation_prompt,
+        bos: Some("<s>"),
+        eos: Some("</s>"),
+        now: Moment::utc(UNIX_EPOCH),
+        ..ChatContext::new(messages)
+    }
 }
 
 fn arguments() -> Map<String, Value> {

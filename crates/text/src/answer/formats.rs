@@ -66,6 +66,9 @@ pub struct Heads {
     pub id: &'static str,
     /// Begins the arguments.
     pub arguments: &'static str,
+    /// Stands in the place of a name if text follows, in formats that name who gets each part of an answer; empty in all
+    /// others. The prompt then ends with the begin mark.
+    pub text: &'static str,
 }
 
 /// The marks of [`Syntax::Tagged`].
@@ -79,6 +82,8 @@ pub struct Tags {
     pub key: &'static str,
     /// Ends a key.
     pub key_end: &'static str,
+    /// Stand between key and value if that is a text, and if it is not.
+    pub kinds: Option<[&'static str; 2]>,
     /// Begins a value; empty if the end of the key does.
     pub value: &'static str,
     /// Around a value, and no part of it.
@@ -124,7 +129,7 @@ const EMPTY: ToolFormat = ToolFormat {
 const OBJECT: ToolFormat =
     ToolFormat { before: r#"{"name": ""#, between: r#"", "arguments": "#, after: "}", ..EMPTY };
 
-const NO_HEADS: Heads = Heads { call: "", name: "", id: "", arguments: "" };
+const NO_HEADS: Heads = Heads { call: "", name: "", id: "", arguments: "", text: "" };
 
 const PYTHON: Literals = Literals { call: "", open: '(', assign: '=', close: ')', quote: "" };
 
@@ -134,6 +139,7 @@ const TAGS: Tags = Tags {
     name_end: ">",
     key: "<parameter=",
     key_end: ">",
+    kinds: None,
     value: "",
     padding: "\n",
     value_end: "</parameter>",
@@ -147,11 +153,37 @@ const ARGUMENT_TAGS: Tags = Tags {
     name_end: "",
     key: "<arg_key>",
     key_end: "</arg_key>",
+    kinds: None,
     value: "<arg_value>",
     padding: "",
     value_end: "</arg_value>",
     line: "",
     end: "</tool_call>",
+};
+
+/// DeepSeek's since V3.2.
+const DSML: ToolFormat = ToolFormat {
+    name: "deepseek-v3.2",
+    begin: &["<｜DSML｜function_calls>"],
+    open: "\n",
+    before: "<｜DSML｜invoke name=\"",
+    between: "\">\n",
+    after: "</｜DSML｜invoke>",
+    separator: Separator::Calls("\n"),
+    close: "\n</｜DSML｜function_calls>",
+    syntax: Syntax::Tagged(Tags {
+        call: "<｜DSML｜invoke name=\"",
+        name_end: "\">",
+        key: "<｜DSML｜parameter name=\"",
+        key_end: "\" string=\"",
+        kinds: Some(["true", "false"]),
+        value: "\">",
+        padding: "",
+        value_end: "</｜DSML｜parameter>",
+        line: "\n",
+        end: "</｜DSML｜invoke>",
+    }),
+    ..EMPTY
 };
 
 /// All formats. If several read what a template writes, the first that would write the same counts, or else the first.
@@ -312,6 +344,13 @@ pub const FORMATS: &[ToolFormat] = &[
         }),
         ..EMPTY
     },
+    DSML,
+    ToolFormat {
+        name: "deepseek-v4",
+        begin: &["<｜DSML｜tool_calls>"],
+        close: "\n</｜DSML｜tool_calls>",
+        ..DSML
+    },
     ToolFormat {
         name: "kimi",
         begin: &["<|tool_calls_section_begin|>"],
@@ -365,6 +404,56 @@ pub const FORMATS: &[ToolFormat] = &[
         separator: Separator::Calls(",\n    "),
         close: "\n]<|END_ACTION|>",
         ..OBJECT
+    },
+    // Command R+, whose prompts ask for this.
+    ToolFormat {
+        name: "command-r",
+        begin: &["Action:\n```json", "Action: ```json", "Action:```json"],
+        open: "\n[\n    ",
+        before: "{\n        \"tool_name\": \"",
+        between: "\",\n        \"parameters\": ",
+        after: "\n    }",
+        separator: Separator::Calls(",\n    "),
+        close: "\n]```",
+        ..OBJECT
+    },
+    // Nemotron 2.
+    ToolFormat {
+        name: "nemotron",
+        begin: &["<TOOLCALL>"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]</TOOLCALL>",
+        ..OBJECT
+    },
+    // Apriel 1.5.
+    ToolFormat {
+        name: "apriel",
+        begin: &["<tool_calls>"],
+        open: "[",
+        separator: Separator::Calls(", "),
+        close: "]</tool_calls>",
+        ..OBJECT
+    },
+    ToolFormat {
+        name: "apertus",
+        begin: &["<|tools_prefix|>"],
+        open: "[",
+        before: "{\"",
+        between: "\": ",
+        after: "}",
+        separator: Separator::Calls(", "),
+        close: "]<|tools_suffix|>",
+        syntax: Syntax::Named(Heads { call: "{\"", arguments: "\":", ..NO_HEADS }),
+        ..EMPTY
+    },
+    // Functionary 3.2.
+    ToolFormat {
+        name: "functionary",
+        begin: &[">>>"],
+        between: "\n",
+        syntax: Syntax::Named(Heads { arguments: "\n", text: "all", ..NO_HEADS }),
+        ..EMPTY
     },
     ToolFormat { name: "gigachat", begin: &["<|function_call|>"], ..OBJECT },
     ToolFormat {
@@ -476,9 +565,18 @@ impl ToolFormat {
         let own = [self.open, self.before, self.between, self.after, self.close, quote];
         let tags = match &self.syntax {
             Syntax::Tagged(tags) => [tags.key, tags.key_end, tags.value, tags.value_end, tags.end],
+            Syntax::Named(heads) => [heads.call, heads.name, heads.id, heads.arguments, ""],
             _ => [""; 5],
         };
         self.begin.iter().copied().chain(own).chain(tags)
+    }
+
+    /// The name under which text stands, if it needs one as calls do; empty if not.
+    pub(super) fn recipient(&self) -> &'static str {
+        match &self.syntax {
+            Syntax::Named(heads) => heads.text,
+            _ => "",
+        }
     }
 
     /// The begin mark as written; a format whose calls may stand bare writes none.
@@ -486,34 +584,75 @@ impl ToolFormat {
         if self.bare { "" } else { self.begin[0] }
     }
 
-    /// A call as templates write it, without texts that vary. Arguments are on one line, with spaces.
-    pub(super) fn write(&self, name: &str, arguments: &Map<String, Value>) -> String {
-        let arguments = match &self.syntax {
+    /// Calls as templates write them, without texts that vary. Arguments are on one line, with spaces.
+    pub(super) fn write(&self, calls: &[(&str, &Map<String, Value>)]) -> String {
+        let calls = calls.iter().map(|(name, arguments)| {
+            [self.before, name, self.between, &self.arguments(arguments), self.after].concat()
+        });
+        let calls = calls.collect::<Vec<_>>();
+        let section = |calls: &str| [self.written_begin(), self.open, calls, self.close].concat();
+        match self.separator {
+            Separator::Calls(between) => section(&calls.join(between)),
+            Separator::Sections(between) => {
+                calls.iter().map(|call| section(call)).collect::<Vec<_>>().join(between)
+            }
+        }
+    }
+
+    fn arguments(&self, arguments: &Map<String, Value>) -> String {
+        match &self.syntax {
             Syntax::Object | Syntax::Named(_) => spaced_json(&Value::Object(arguments.clone())),
             Syntax::Tagged(tags) => arguments.iter().map(|(key, value)| tags.write(key, value)).collect(),
             Syntax::Literals(literals) => {
-                let written = arguments.iter().map(|(key, value)| literals.write(key, value));
-                written.collect::<Vec<_>>().join(if literals.quote.is_empty() { ", " } else { "," })
+                let separator = if literals.quote.is_empty() { ", " } else { "," };
+                literals.members(arguments, separator)
             }
-        };
-        let (open, before, between) = (self.open, self.before, self.between);
-        [self.written_begin(), open, before, name, between, &arguments, self.after, self.close].concat()
+        }
     }
 }
 
 impl Tags {
+    /// All between a key and its value.
+    pub(super) fn middle(&self, is_text: bool) -> String {
+        let gap = match self.kinds {
+            Some([text, other]) => {
+                if is_text {
+                    text
+                } else {
+                    other
+                }
+            }
+            None if self.value.is_empty() => "",
+            None => self.line,
+        };
+        [self.key_end, gap, self.value].concat()
+    }
+
     fn write(&self, key: &str, value: &Value) -> String {
+        let is_text = value.is_string();
         let value = value.as_str().map_or_else(|| spaced_json(value), str::to_owned);
-        let gap = if self.value.is_empty() { "" } else { self.line };
         let (padding, end, line) = (self.padding, self.value_end, self.line);
-        [self.key, key, self.key_end, gap, self.value, padding, &value, padding, end, line].concat()
+        [self.key, key, &self.middle(is_text), padding, &value, padding, end, line].concat()
     }
 }
 
 impl Literals {
-    fn write(&self, key: &str, value: &Value) -> String {
-        let quote = if self.quote.is_empty() { "'" } else { self.quote };
-        let value = value.as_str().map_or_else(|| spaced_json(value), |text| [quote, text, quote].concat());
-        format!("{key}{}{value}", self.assign)
+    fn members(&self, members: &Map<String, Value>, separator: &str) -> String {
+        let written = members.iter().map(|(key, value)| format!("{key}{}{}", self.assign, self.write(value)));
+        written.collect::<Vec<_>>().join(separator)
+    }
+
+    fn write(&self, value: &Value) -> String {
+        let is_python = self.quote.is_empty();
+        match value {
+            Value::String(text) if !is_python => [self.quote, text, self.quote].concat(),
+            Value::String(text) if !text.contains(['\'', '\\', '\n', '\r']) => format!("'{text}'"),
+            Value::Array(items) if !is_python => {
+                let items: Vec<String> = items.iter().map(|item| self.write(item)).collect();
+                format!("[{}]", items.join(","))
+            }
+            Value::Object(members) if !is_python => format!("{{{}}}", self.members(members, ",")),
+            other => spaced_json(other),
+        }
     }
 }

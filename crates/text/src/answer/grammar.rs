@@ -4,13 +4,16 @@
 //! tokenizer. A text of the grammar has no special tokens in it.
 
 use super::formats::{Separator, Syntax, ToolFormat};
-use super::schema::Arguments;
+use super::schema::{AnyValue, Arguments};
 use super::tool::{Tool, ToolChoice};
 use super::{AnswerFormat, ReasoningFormat, ReasoningPhase};
 use crate::{Constraint, Error, Tokenizer};
 
 /// The rules that all grammars share. White space between parts of an answer is bounded.
 const TERMINALS: &str = "TEXT: /(?s:.*)/\nGAP: /[ \\n]{0,4}/\n";
+
+/// Any text, as a regular expression.
+pub(super) const FREE: &str = "(?s:.*)";
 
 /// The rules for an answer: which calls it may or must have.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +43,7 @@ impl AnswerFormat {
         phase: ReasoningPhase,
         tokenizer: &Tokenizer,
     ) -> Result<Constraint, Error> {
-        if phase == ReasoningPhase::After {
+        if phase == ReasoningPhase::After && self.addressed().is_none() {
             return Ok(form.clone());
         }
         let text = form.to_lark(tokenizer)?;
@@ -84,9 +87,12 @@ impl AnswerFormat {
         let content = Content { calls, text, must, is_parallel: rules.is_parallel };
         let has_channels =
             |own: &&ReasoningFormat| !own.lead.is_empty() && rules.phase != ReasoningPhase::After;
-        let start = match self.reasoning.filter(has_channels) {
-            Some(own) => writer.channels(own, &content, rules.phase),
-            None => writer.before_body(self.reasoning, rules.phase) + &writer.body(self.reasoning, &content),
+        let start = match (self.reasoning.filter(has_channels), self.addressed()) {
+            (Some(own), _) => writer.channels(own, &content, rules.phase),
+            (None, Some(own)) => writer.addressed(own, &content),
+            (None, None) => {
+                writer.before_body(self.reasoning, rules.phase) + &writer.body(self.reasoning, &content)
+            }
         };
         Ok(Some(writer.finish(&start)))
     }
@@ -117,6 +123,8 @@ pub(super) struct Writer<'a> {
     special: Vec<(String, u32)>,
     rules: String,
     count: usize,
+    /// The rules of any value, once they were needed.
+    pub(super) any: Option<AnyValue>,
 }
 
 impl<'a> Writer<'a> {
@@ -126,7 +134,7 @@ impl<'a> Writer<'a> {
         let named = ids.filter_map(|id| Some((tokenizer.token(id)?.into_owned(), id)));
         let mut special: Vec<_> = named.filter(|(name, _)| !name.is_empty()).collect();
         special.sort_by_key(|(name, id)| (std::cmp::Reverse(name.len()), *id));
-        Writer { tokenizer, special, rules: String::new(), count: 0 }
+        Writer { tokenizer, special, rules: String::new(), count: 0, any: None }
     }
 
     fn finish(self, start: &str) -> String {
@@ -141,8 +149,14 @@ impl<'a> Writer<'a> {
 
     /// Adds a rule with a name of its own, and options in brackets.
     pub(super) fn new_rule(&mut self, options: &str, body: &str) -> String {
+        let name = self.reserve();
+        self.rule(&(name + options), body)
+    }
+
+    /// A name of its own, for a rule that is added later.
+    pub(super) fn reserve(&mut self) -> String {
         self.count += 1;
-        self.rule(&format!("r{}{options}", self.count), body)
+        format!("r{}", self.count)
     }
 
     /// A text with special tokens in it as terms of a rule. Tokens that end an answer end the text.
@@ -180,15 +194,40 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether a text has no special tokens in it.
-    pub(super) fn is_plain(&self, text: &str) -> bool {
-        !self.special.iter().any(|(name, _)| text.contains(&name[..]))
+    fn is_plain(&self, text: &str) -> bool {
+        self.plain_start(text) == text
     }
 
-    /// Free text up to and with `end`. White space before a special token is part of the text.
+    /// A text up to its first special token.
+    fn plain_start<'t>(&self, text: &'t str) -> &'t str {
+        let end = self.special.iter().filter_map(|(name, _)| text.find(&name[..])).min();
+        &text[..end.unwrap_or(text.len())]
+    }
+
+    /// Text of a pattern up to and with `end`. White space before a special token is part of the text.
     pub(super) fn text_until(&mut self, pattern: &str, end: &str) -> String {
-        match self.is_plain(end) {
-            true => self.new_rule("[lazy]", &format!("{pattern} {}", self.literal(end))),
-            false => format!("{pattern} {}", self.literal(end.trim_start())),
+        if self.is_plain(end) {
+            let text = if pattern == FREE { "TEXT".to_owned() } else { format!("/{pattern}/") };
+            return self.new_rule("[lazy]", &format!("{text} {}", self.literal(end)));
+        }
+        // A text takes all up to a special token, so what stands before that belongs to its pattern.
+        let start = self.plain_start(end);
+        let rest = self.literal(&end[start.len()..]);
+        match (pattern, start.trim_start()) {
+            (FREE, "") => format!("TEXT {rest}"),
+            (pattern, start) => format!("/{pattern}{}/ {rest}", escaped(start)),
+        }
+    }
+
+    /// Marks of which one follows a free text. Text takes what stands before a special token.
+    fn one_of(&self, marks: &[&str]) -> String {
+        let of_mark = |mark: &&str| match self.plain_start(mark) {
+            plain if plain == *mark => self.literal(mark),
+            plain => self.literal(&mark[plain.len()..]),
+        };
+        match marks {
+            [only] => of_mark(only),
+            marks => format!("({})", marks.iter().map(of_mark).collect::<Vec<_>>().join(" | ")),
         }
     }
 
@@ -197,7 +236,7 @@ impl<'a> Writer<'a> {
         let Some(reasoning) = reasoning.filter(|_| phase != ReasoningPhase::After) else {
             return String::new();
         };
-        let rest = self.text_until("TEXT", reasoning.end);
+        let rest = self.text_until(FREE, reasoning.end);
         if phase == ReasoningPhase::Inside {
             return format!("{rest} GAP ");
         }
@@ -210,27 +249,33 @@ impl<'a> Writer<'a> {
 
     /// The rules of the calls behind a begin mark.
     fn section(&mut self, format: &'static ToolFormat, rules: &AnswerRules<'_>) -> Result<Section, Error> {
-        let mut calls = Vec::new();
+        let is_parallel = rules.is_parallel && !matches!(rules.choice, ToolChoice::Named(_));
+        let (between, repeat) = match format.separator {
+            Separator::Calls(between) if is_parallel => (Some(between), None),
+            Separator::Sections(between) if is_parallel => (None, Some(self.literal(between))),
+            _ => (None, None),
+        };
+        let (mut calls, mut more) = (Vec::new(), Vec::new());
         for (index, tool) in rules.tools.iter().enumerate() {
             let is_other = matches!(rules.choice, ToolChoice::Named(name) if *name != tool.name);
             if is_other || rules.only.is_some_and(|only| !only.contains(&tool.name)) {
                 continue;
             }
-            let arguments = Arguments { format, tool, field: format!("tools[{index}].function.parameters") };
+            let arguments = Arguments::new(format, tool, format!("tools[{index}].function.parameters"));
             let arguments = arguments.write(self)?;
-            let head = self.literal(&[format.before, &tool.name, format.between].concat());
-            let after = self.literal(format.after);
-            calls.push(self.new_rule("", &format!("{head} {arguments} {after}")));
+            let head = [format.before, &tool.name, format.between].concat();
+            let rest = format!("{arguments} {}", self.literal(format.after));
+            let Some(between) = between else {
+                calls.push(self.new_rule("", &format!("{} {rest}", self.literal(&head))));
+                continue;
+            };
+            // A separator is one literal with what follows it: the mark behind the last call may begin alike.
+            let rest = self.new_rule("", &rest);
+            calls.push(self.new_rule("", &format!("{} {rest}", self.literal(&head))));
+            more.push(self.new_rule("", &format!("{} {rest}", self.literal(&[between, &head].concat()))));
         }
         let call = self.new_rule("", &calls.join(" | "));
-        let is_parallel = rules.is_parallel && !matches!(rules.choice, ToolChoice::Named(_));
-        let (more, repeat) = match format.separator {
-            Separator::Calls(between) if is_parallel => {
-                (format!("({} {call})*", self.literal(between)), None)
-            }
-            Separator::Sections(between) if is_parallel => (String::new(), Some(self.literal(between))),
-            _ => (String::new(), None),
-        };
+        let more = if more.is_empty() { String::new() } else { format!("({})*", more.join(" | ")) };
         let (open, close) = (self.literal(format.open), self.literal(format.close));
         let rest = self.new_rule("", &format!("{open} {call} {more} {close}"));
         Ok(Section { begin: format.written_begin().to_owned(), rest, repeat })
@@ -278,23 +323,45 @@ impl<'a> Writer<'a> {
             "" => "TEXT".to_owned(),
             marks => format!("TEXT (({marks}) TEXT)*"),
         };
-        let begin = self.literal(&section.begin);
-        let many = if is_parallel { "*" } else { "?" };
-        if !self.is_plain(&section.begin) {
+        let (plain, special): (Vec<&str>, Vec<&str>) =
+            format.begin.iter().copied().partition(|mark| self.is_plain(mark));
+        if !special.is_empty() {
+            let (begin, many) = (self.one_of(&special), if is_parallel { "*" } else { "?" });
             return format!("{free} ({begin} {} {free}){many}", section.rest);
         }
-        let head = self.new_rule("[lazy]", &format!("TEXT {begin}"));
+        let head = self.new_rule("[lazy]", &format!("TEXT {}", self.one_of(&plain)));
         match is_parallel {
             true => format!("({head} {})* {free}", section.rest),
             false => format!("({head} {} | {free})", section.rest),
         }
     }
 
+    /// An answer whose calls and texts all begin with the name of who gets them, the first behind the prompt.
+    fn addressed(&mut self, format: &ToolFormat, content: &Content) -> String {
+        let text = self.literal(&[format.recipient(), format.between].concat());
+        let begin = self.literal(format.begin[0]);
+        let calls = content.calls.as_ref().map(|(_, section)| match content.is_parallel {
+            true => format!("{} ({begin} {})*", section.rest, section.rest),
+            false => section.rest.clone(),
+        });
+        let text = match (&content.text, &calls) {
+            _ if content.must => None,
+            (Some(form), _) => Some(format!("{text} {form}")),
+            (None, Some(calls)) => {
+                let head = self.new_rule("[lazy]", &format!("TEXT {begin}"));
+                Some(format!("{text} (TEXT | {head} {calls})"))
+            }
+            (None, None) => Some(format!("{text} TEXT")),
+        };
+        let parts = calls.into_iter().chain(text).collect::<Vec<_>>().join(" | ");
+        format!("({begin})? ({parts})")
+    }
+
     /// An answer in parts with a header each, as in gpt-oss. The prompt ends with the lead of the first.
     fn channels(&mut self, format: &ReasoningFormat, content: &Content, phase: ReasoningPhase) -> String {
         let own = |text: &'static str| text.strip_prefix(format.lead);
         let lead = self.literal(format.lead);
-        let end = self.text_until("TEXT", format.end);
+        let end = self.text_until(FREE, format.end);
         let thought = self.literal(own(format.begin).unwrap_or(format.begin));
         let texts = format.silent.iter().filter_map(|text| own(text)).map(|text| self.literal(text));
         let texts = texts.collect::<Vec<_>>().join(" | ");
@@ -312,6 +379,12 @@ impl<'a> Writer<'a> {
         let first = if phase == ReasoningPhase::Inside { format!("{end} {lead} ") } else { String::new() };
         format!("{first}{part}* ({last})")
     }
+}
+
+/// A text as a regular expression between slashes.
+fn escaped(text: &str) -> String {
+    let is_special = |char: char| r"\/.+*?()|[]{}^$#&-~".contains(char);
+    text.chars().flat_map(|char| is_special(char).then_some('\\').into_iter().chain([char])).collect()
 }
 
 /// A text as a string of Lark, unless it is empty. Its escapes are JSON's.
@@ -478,7 +551,7 @@ mod tests {
         );
         check(
             "gemma-4",
-            object(json!({"type": ["string", "array"]})),
+            object(json!({"type": ["string", "array"], "minItems": 1})),
             "tools[0].function.parameters/properties/a~1b: `type` is not one type, as this model's format of calls needs",
         );
         let pattern = object(json!({"type": "string", "pattern": "^a"}));

@@ -18,6 +18,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod types;
 
 use std::io;
 
@@ -181,6 +182,11 @@ impl AnswerFormat {
             name.is_some_and(|name| !name.is_empty() && texts.iter().any(|text| text.contains(&*name)))
         };
         ids.filter(|&id| tokenizer.is_special(id)).filter(is_in_a_mark).collect()
+    }
+
+    /// The format of calls, if it names who gets each part of an answer.
+    fn addressed(&self) -> Option<&'static ToolFormat> {
+        self.tools.filter(|own| !own.recipient().is_empty())
     }
 
     fn texts(&self) -> impl Iterator<Item = &'static str> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::section::{Outcome, Section};
 use super::tool::Tool;
-use super::{AnswerEvent, AnswerFormat};
+use super::{AnswerEvent, AnswerFormat, ToolFormat};
 use crate::stop_strings::{StopSearch, StopStrings};
 
 /// Reads an answer, piece by piece.
@@ -43,12 +43,15 @@ struct Marks {
     strings: Arc<StopStrings>,
     meanings: Vec<Meaning>,
     texts: Vec<String>,
-    reasoning_end: Arc<StopStrings>,
+    /// What ends reasoning, and then what begins it.
+    reasoning: Arc<StopStrings>,
+    reasoning_begins: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Reasoning,
+    ReasoningEnd,
     Calls,
     Silent,
 }
@@ -59,7 +62,9 @@ impl AnswerParser {
     ///
     /// `tools` are those that the answer may call. If there are none, marks of calls are text.
     pub fn new(format: AnswerFormat, tools: &[Tool], prompt: &str, continued: Option<&str>) -> AnswerParser {
-        let format = AnswerFormat { tools: format.tools.filter(|_| !tools.is_empty()), ..format };
+        let addressed = format.addressed();
+        let has_marks = |_: &&ToolFormat| !tools.is_empty() || addressed.is_some();
+        let format = AnswerFormat { tools: format.tools.filter(has_marks), ..format };
         let marks = Marks::new(&format);
         let mut search = StopSearch::new(Arc::clone(&marks.strings));
         let lead = format.reasoning.map_or("", |own| own.lead);
@@ -67,12 +72,14 @@ impl AnswerParser {
             search.find(lead);
         }
         let is_open = format.reasoning.is_some_and(|own| own.is_open(prompt, continued));
-        let mode = match is_open {
-            true => Mode::Reasoning(StopSearch::new(Arc::clone(&marks.reasoning_end))),
-            false => Mode::Text(search),
+        let tools: Arc<[Tool]> = tools.into();
+        let mode = match addressed.filter(|own| prompt.ends_with(own.begin[0])) {
+            _ if is_open => Mode::Reasoning(marks.reasoning()),
+            Some(own) => Mode::Calls(Box::new(Section::new(own, &tools, String::new(), ""))),
+            None => Mode::Text(search),
         };
         AnswerParser {
-            tools: tools.into(),
+            tools,
             is_parallel: true,
             text: Flow { is_plain: marks.texts.is_empty(), ..Flow::default() },
             reasoning: Flow { trims: is_open, ..Flow::default() },
@@ -121,10 +128,11 @@ impl AnswerParser {
         match std::mem::replace(&mut self.mode, self.marks.text()) {
             Mode::Text(mut search) => self.put_text(&search.finish(), &mut events),
             Mode::Reasoning(mut search) => self.put_reasoning(&search.finish(), &mut events),
-            Mode::Calls(section) => match section.finish(&mut events) {
-                Some(text) => self.put_text(&text, &mut events),
-                None => self.text.drop_space(),
-            },
+            Mode::Calls(section) => {
+                if let Some(text) = section.finish(&mut events) {
+                    self.put_text(&text, &mut events);
+                }
+            }
         }
         push_text(&mut events, &self.text.finish());
         events
@@ -149,8 +157,10 @@ impl AnswerParser {
             Mode::Reasoning(search) => {
                 let found = search.find(piece);
                 self.put_reasoning(&found.text, events);
-                if found.string.is_some() {
-                    self.begin_text();
+                match found.string {
+                    Some(0) => self.begin_text(),
+                    Some(mark) => self.meet_in_reasoning(mark, events),
+                    None => {}
                 }
                 found.end
             }
@@ -173,10 +183,19 @@ impl AnswerParser {
         matches!(first, '{' | '[').then_some(space)
     }
 
+    /// Reasoning begins once more: models repeat the mark that ends a prompt. Elsewhere, it is what they reason about.
+    fn meet_in_reasoning(&mut self, mark: usize, events: &mut Vec<AnswerEvent>) {
+        self.mode = Mode::Reasoning(self.marks.reasoning());
+        match self.reasoning.trims {
+            true => self.reasoning.drop_space(),
+            false => self.put_reasoning(self.marks.reasoning_begins[mark - 1], events),
+        }
+    }
+
     /// A mark ends a text.
     fn meet(&mut self, mark: usize, events: &mut Vec<AnswerEvent>) {
         match self.marks.meanings[mark] {
-            Meaning::Reasoning if !self.is_blank => {
+            Meaning::Reasoning | Meaning::ReasoningEnd if !self.is_blank => {
                 let text = self.marks.texts[mark].clone();
                 self.put_text(&text, events);
                 self.mode = self.marks.text();
@@ -184,10 +203,10 @@ impl AnswerParser {
             Meaning::Reasoning => {
                 self.text.drop_space();
                 self.reasoning = Flow { trims: true, ..Flow::default() };
-                self.mode = Mode::Reasoning(StopSearch::new(Arc::clone(&self.marks.reasoning_end)));
+                self.mode = Mode::Reasoning(self.marks.reasoning());
             }
             Meaning::Calls => self.begin_calls(&self.marks.texts[mark].clone()),
-            Meaning::Silent => self.begin_text(),
+            Meaning::Silent | Meaning::ReasoningEnd => self.begin_text(),
         }
     }
 
@@ -209,6 +228,10 @@ impl AnswerParser {
                 self.mode = self.marks.text();
                 self.put_text(&text, events);
             }
+            Outcome::Failed => {
+                self.mode = self.marks.text();
+                (self.text.trims, self.is_blank) = (false, false);
+            }
         }
     }
 
@@ -223,7 +246,8 @@ impl AnswerParser {
     fn begin_calls(&mut self, begin: &str) {
         let Some(format) = self.format.tools else { return };
         self.may_be_bare = false;
-        self.mode = Mode::Calls(Box::new(Section::new(format, &self.tools, begin)));
+        let space = self.text.finish();
+        self.mode = Mode::Calls(Box::new(Section::new(format, &self.tools, space, begin)));
     }
 
     /// Text comes behind a mark.
@@ -260,15 +284,24 @@ impl Marks {
         if let Some(reasoning) = format.reasoning {
             marks.push((reasoning.begin, Meaning::Reasoning));
             marks.extend(reasoning.silent.iter().map(|silent| (*silent, Meaning::Silent)));
+            marks.push((reasoning.end, Meaning::ReasoningEnd));
         }
         let texts: Vec<String> = marks.iter().map(|(text, _)| (*text).to_owned()).collect();
-        let end: Vec<String> = format.reasoning.iter().map(|own| own.end.to_owned()).collect();
+        let reasoning_begins = format.reasoning.map_or_else(Vec::new, |own| vec![own.begin, own.own_begin()]);
+        let ends = format.reasoning.map(|own| own.end).into_iter();
+        let reasoning: Vec<String> =
+            ends.chain(reasoning_begins.iter().copied()).map(str::to_owned).collect();
         Marks {
             strings: Arc::new(StopStrings::new(&texts)),
             meanings: marks.into_iter().map(|(_, meaning)| meaning).collect(),
             texts,
-            reasoning_end: Arc::new(StopStrings::new(&end)),
+            reasoning: Arc::new(StopStrings::new(&reasoning)),
+            reasoning_begins,
         }
+    }
+
+    fn reasoning(&self) -> StopSearch {
+        StopSearch::new(Arc::clone(&self.reasoning))
     }
 
     fn text(&self) -> Mode {

@@ -83,6 +83,13 @@ pub const FORMATS: &[ReasoningFormat] = &[
     },
     // Magistral.
     ReasoningFormat { name: "mistral", begin: "[THINK]", end: "[/THINK]", cut: "[/THINK]", ..EMPTY },
+    ReasoningFormat {
+        name: "apertus",
+        begin: "<|inner_prefix|>",
+        end: "<|inner_suffix|>",
+        cut: "<|inner_suffix|>",
+        ..EMPTY
+    },
     // EXAONE.
     ReasoningFormat {
         name: "thought",
@@ -146,7 +153,7 @@ impl ReasoningFormat {
     }
 
     /// The begin mark without its lead, which templates write separately.
-    fn own_begin(&self) -> &'static str {
+    pub(super) fn own_begin(&self) -> &'static str {
         self.begin.strip_prefix(self.lead).unwrap_or(self.begin)
     }
 

@@ -42,6 +42,8 @@ pub(super) enum Outcome {
     Unread(String),
     /// The calls turned out to be text.
     Text(String),
+    /// The last call turned out to be text, which was reported.
+    Failed,
 }
 
 /// Marks between calls, without white space.
@@ -59,7 +61,7 @@ impl Marks {
         let solid = |text: &str| text.chars().filter(|char| !char.is_whitespace()).collect::<String>();
         let (call, after, may_list) = match &format.syntax {
             Syntax::Object => ("{", "", true),
-            Syntax::Named(heads) => (heads.call, format.after, false),
+            Syntax::Named(heads) => (heads.call, format.after, format.open.contains('[')),
             Syntax::Tagged(tags) => (tags.call, "", false),
             Syntax::Literals(literals) => (literals.call, "", true),
         };
@@ -74,8 +76,14 @@ impl Marks {
 }
 
 impl Section {
-    /// Calls behind `begin`, which is empty if they begin an answer without any mark.
-    pub(super) fn new(format: &'static ToolFormat, tools: &Arc<[Tool]>, begin: &str) -> Section {
+    /// Calls behind the mark `begin`, which is empty if they begin an answer without any, and behind the white space in
+    /// front of it.
+    pub(super) fn new(
+        format: &'static ToolFormat,
+        tools: &Arc<[Tool]>,
+        space: String,
+        begin: &str,
+    ) -> Section {
         Section {
             format,
             tools: Arc::clone(tools),
@@ -84,9 +92,9 @@ impl Section {
             call: Call::default(),
             index: None,
             sent: 0,
-            raw: begin.to_owned(),
+            raw: space + begin,
             held: String::new(),
-            is_marked: !begin.is_empty(),
+            is_marked: !begin.is_empty() && format.recipient().is_empty(),
             is_first: true,
             in_list: false,
             list_ended: false,
@@ -154,7 +162,8 @@ impl Section {
             self.raw.push(char);
             return (true, Outcome::More);
         }
-        let repeats = matches!(self.format.separator, Separator::Calls(_)) || self.marks.call == "{";
+        // Some models write in one section what others write in several.
+        let repeats = matches!(self.format.separator, Separator::Calls(_)) || !self.marks.call.is_empty();
         let may_call = !self.list_ended && (self.is_first || repeats);
         let begins_by_itself = match &self.marks.call[..] {
             "" => self.is_first || is_name_char(char),
@@ -216,6 +225,11 @@ impl Section {
 
     /// Reports what became known of a call, and then whether it is one. The order does not depend on cuts.
     fn report(&mut self, progress: Progress, count: &mut usize, events: &mut Vec<AnswerEvent>) -> Outcome {
+        let recipient = self.format.recipient();
+        if progress == Progress::Done && !recipient.is_empty() && self.call.name.as_deref() == Some(recipient)
+        {
+            return Outcome::Over;
+        }
         if progress == Progress::Done && self.call.arguments.trim().is_empty() {
             self.call.arguments = "{}".to_owned();
         }
@@ -226,7 +240,7 @@ impl Section {
         }
         let is_broken = progress == Progress::Done && !is_object(&self.call.arguments);
         if is_text || is_broken || progress == Progress::Failed {
-            return self.fail(events).map_or(Outcome::Over, Outcome::Text);
+            return self.fail(events).map_or(Outcome::Failed, Outcome::Text);
         }
         if let (Some(index), Progress::Done) = (self.index, progress) {
             events.push(AnswerEvent::ToolCallFinished { index });

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::formats::FORMATS;
 use super::*;
 use crate::ChatTemplate;
-use crate::constraint::{Constraint, GrammarCompiler, Matcher};
+use crate::constraint::{Constraint, Grammar, GrammarCompiler, Matcher};
 use crate::tokenizer::GgufVocabulary;
 
 fn tools() -> Vec<Tool> {
@@ -18,9 +18,11 @@ fn tools() -> Vec<Tool> {
         "city": {"type": "string"},
         "days": {"type": "integer"},
         "deep": {"type": "object"},
+        "note": {"anyOf": [{"$ref": "#/$defs/Text"}, {"type": "null"}]},
         "any": {},
     });
-    let parameters = json!({"type": "object", "properties": properties});
+    let texts = json!({"Text": {"type": "string"}});
+    let parameters = json!({"type": "object", "properties": properties, "$defs": texts});
     let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
     Tool::list(&[tool("get_weather"), tool("add")]).unwrap()
 }
@@ -100,25 +102,116 @@ fn text_without_marks_is_unchanged() {
     check_after("", AnswerFormat::default(), "<tool_call>\n", &["<tool_call>\n"]);
 }
 
+/// Calls of `get_weather` and `add` with arguments that are hard to write, read or tell apart, in the order of the schema.
+fn calls() -> Vec<Vec<(&'static str, Value)>> {
+    let one = |arguments: Value| vec![("get_weather", arguments)];
+    vec![
+        one(json!({"city": "Zürich 😀", "days": 3})),
+        one(json!({})),
+        one(json!({"city": "5"})),
+        one(json!({"city": "null"})),
+        one(json!({"city": "True", "note": null})),
+        one(json!({"city": "", "note": "123"})),
+        one(json!({"note": "nulls"})),
+        one(json!({"city": "a \"b\" \\ it's\n</x> {[(,:"})),
+        one(json!({"deep": {"a": [1, {"b": "c, d"}, []], "e": null, "f": {}}, "any": "x"})),
+        vec![("add", json!({"days": 1})), ("add", json!({"days": -2}))],
+        vec![("get_weather", json!({"city": "a"})), ("add", json!({})), ("get_weather", json!({"days": 2}))],
+    ]
+}
+
+/// Calls as a model writes them, with the texts that vary filled in.
+fn written(format: &ToolFormat, calls: &[(&'static str, Value)]) -> String {
+    let calls: Vec<_> = calls.iter().map(|(name, own)| (*name, own.as_object().unwrap())).collect();
+    let written = format.write(&calls).replace("{index}", "7").replace("{id:9}", "abcdefghi");
+    written.replace("{id:10}", "abcdefghij")
+}
+
+/// The calls that events report, and the text around them.
+fn read(events: Vec<AnswerEvent>) -> (Vec<(String, Value)>, String) {
+    let answer: Answer = events.into_iter().collect();
+    let call = |call: &ToolCall| (call.name.clone(), serde_json::from_str(&call.arguments).unwrap());
+    (answer.tool_calls().map(call).collect(), answer.text())
+}
+
 #[test]
 fn every_format_reads_what_it_writes() {
-    let arguments = json!({"city": "Zürich 😀", "days": 3});
-    let json = r#"{"city": "Zürich 😀", "days": 3}"#;
-    for format in formats::FORMATS {
-        let written = format.write("get_weather", arguments.as_object().unwrap());
-        let id = if format.before.contains("{id") || format.between.contains("{id") { "#{id:9}" } else { "" };
-        let id = match format.name {
-            "solar" => "#{id:10}",
-            "cohere" => "#{index}",
-            _ => id,
-        };
-        check(format.name, &written, &[&format!("0:get_weather{id}({json})")]);
-        let around = format!("Look.\n{written}\n\nDone.");
-        let text = ["Look.", &format!("0:get_weather{id}({json})"), "Done."];
-        if !format.bare {
-            check(format.name, &around, &text);
+    for format in FORMATS {
+        for calls in calls() {
+            let written = written(format, &calls);
+            let own = self::format(format.name, "");
+            let whole = joined(events(own, "", &[&written]));
+            let expected = calls.iter().map(|(name, own)| ((*name).to_owned(), own.clone())).collect();
+            assert_eq!(read(whole.clone()), (expected, String::new()), "{}: {written}", format.name);
+            let chars: Vec<&str> = written.split("").collect();
+            assert_eq!(joined(events(own, "", &chars)), whole, "{}: {written}", format.name);
+            for (cut, _) in written.char_indices().skip(1) {
+                let (first, second) = written.split_at(cut);
+                assert_eq!(joined(events(own, "", &[first, second])), whole, "{first:?} and {second:?}");
+            }
+            if !format.bare {
+                let around = joined(events(own, "", &[&format!("Look.\n{written}\n\nDone.")]));
+                let calls = read(whole).0;
+                assert_eq!(read(around), (calls, "Look.Done.".to_owned()), "{}", format.name);
+            }
         }
     }
+}
+
+#[test]
+fn arguments_grow_while_they_are_written() {
+    for format in FORMATS {
+        let text = "abcdefgh ".repeat(50);
+        for key in ["city", "note"] {
+            let written = written(format, &[("get_weather", json!({ key: text }))]);
+            let chars: Vec<&str> = written.split("").collect();
+            let events = events(self::format(format.name, ""), "", &chars);
+            let deltas = events.iter().filter(|event| matches!(event, AnswerEvent::ToolCallArguments { .. }));
+            assert!(deltas.count() > 300, "{} holds {key} back", format.name);
+        }
+    }
+}
+
+#[test]
+fn a_cut_call_is_the_text_that_the_model_wrote() {
+    for format in FORMATS {
+        let call = written(format, &[("get_weather", json!({"city": "a b", "days": 3}))]);
+        let start = if format.bare { "" } else { "Some  text \n " };
+        let whole = format!("{start}{call}");
+        for (cut, _) in whole.char_indices().skip(1) {
+            let pieces: Vec<&str> = whole[..cut].split("").collect();
+            let events = events(self::format(format.name, ""), "", &pieces);
+            if events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. })) {
+                continue;
+            }
+            // A stream sends the texts of failed calls too.
+            let streamed = events.iter().filter_map(|event| match event {
+                AnswerEvent::Text(text) | AnswerEvent::ToolCallFailed { text, .. } => Some(&text[..]),
+                _ => None,
+            });
+            assert_eq!(streamed.collect::<String>(), whole[..cut], "{}", format.name);
+            assert_eq!(read(events), (Vec::new(), whole[..cut].to_owned()), "{}", format.name);
+        }
+    }
+}
+
+#[test]
+fn several_calls_in_one_section_are_read_in_every_format_that_marks_them() {
+    let two = ["0:add({\"days\": 1})", "1:add({\"days\": 2})"];
+    let tagged = |begin: &str, end: &str| {
+        let call = |days| format!("<function=add>\n<parameter=days>\n{days}\n</parameter>\n</function>\n");
+        format!("{begin}\n{}{}{end}", call(1), call(2))
+    };
+    check("qwen3-coder", &tagged("<tool_call>", "</tool_call>"), &two);
+    check("seed-oss", &tagged("<seed:tool_call>", "</seed:tool_call>"), &two);
+    check("gemma-4", "<|tool_call>call:add{days:1}call:add{days:2}<tool_call|>", &two);
+    check(
+        "function-gemma",
+        "<start_function_call>call:add{days:1} call:add{days:2}<end_function_call>",
+        &two,
+    );
+    let open = "<tool_call>\n<function=add>\n</function>\n<function=ad";
+    check("qwen3-coder", open, &["0:add({})", "\n<function=ad"]);
 }
 
 #[test]
@@ -219,6 +312,13 @@ fn tagged_values_have_the_types_of_the_schema() {
     check(&[("any", "5")], r#"{"any": 5}"#);
     check(&[("any", "five")], r#"{"any": "five"}"#);
     check(&[("any", "\"five\"")], r#"{"any": "\"five\""}"#);
+    check(&[("note", "5")], r#"{"note": "5"}"#);
+    check(&[("note", "null")], r#"{"note": null}"#);
+    check(&[("note", "null\n")], r#"{"note": "null\n"}"#);
+    check(&[("note", "")], r#"{"note": ""}"#);
+    check(&[("note", "None"), ("any", "None")], r#"{"note": "None", "any": "None"}"#);
+    check(&[("deep", "None")], r#"{"deep": "None"}"#);
+    check(&[("other", "7")], r#"{"other": 7}"#);
     check(&[], "{}");
     super::tests::check(
         "glm",
@@ -302,6 +402,43 @@ fn reasoning_is_split_off() {
     assert!(think.is_open("x<think>\n\ngo on", Some("<think>\n\ngo on")));
     assert!(!think.is_open("<think>a</think>b", Some("<think>a</think>b")));
     assert!(!think.is_open("Say <think> now", None));
+}
+
+#[test]
+fn marks_of_reasoning_that_are_repeated_are_no_text() {
+    for format in reasoning::FORMATS {
+        let own = AnswerFormat { tools: None, reasoning: Some(format) };
+        let (begin, end) = (format.begin, format.end);
+        let prompt = format!("{begin}\n");
+        let check = |text: &str, expected: &[&str]| check_after(&prompt, own, text, expected);
+        for begin in [begin, format.own_begin()] {
+            check(&format!("{begin}hm{end}Hi"), &["REASONING:hm", "Hi"]);
+            check(&format!(" \n{begin}\n{begin}hm \n{end}\n\nHi"), &["REASONING:hm", "Hi"]);
+            check(&format!("{begin}{end}Hi"), &["Hi"]);
+            check(&format!("{begin}hm"), &["REASONING:hm"]);
+            // What stands in the middle is what the model reasons about.
+            check(&format!("hm {begin} hm{end}Hi"), &[&format!("REASONING:hm {begin} hm"), "Hi"]);
+        }
+        check(&format!("hm{end}\n{end}Hi"), &["REASONING:hm", "Hi"]);
+        let half = &end[..end.len() - 1];
+        check(&format!("hm{half}"), &[&format!("REASONING:hm{half}")]);
+    }
+}
+
+#[test]
+fn text_that_is_addressed_loses_its_address() {
+    let own = format("functionary", "");
+    let check = |text: &str, expected: &[&str]| check_after("assistant\n\n>>>", own, text, expected);
+    check("all\nHi >> you", &["Hi >> you"]);
+    check("all\nHi\n>>>add\n{\"days\": 1}", &["Hi", "0:add({\"days\": 1})"]);
+    check("add\n{\"days\": 1}>>>add\n{}>>>all\nHi", &["0:add({\"days\": 1})", "1:add({})", "Hi"]);
+    check("all\n>>> print(1)\n1", &[">>> print(1)\n1"]);
+    check("other\n{\"days\": 1}", &["other\n{\"days\": 1}"]);
+    check("add\n{\"days", &["0:add({\"days!add\n{\"days"]);
+    check("al", &["al"]);
+    let mut parser = AnswerParser::new(own, &[], ">>>", None);
+    let events = [parser.push("all\nHi >>>add\n{}"), parser.finish()].concat();
+    assert_eq!(print(&joined(events)), ["Hi >>>add\n{}"]);
 }
 
 #[test]
@@ -428,6 +565,8 @@ fn formats_are_found_in_templates() {
         ("llama-cpp-deepseek-r1", ("deepseek", "think")),
         ("meta-llama-Llama-3.1-8B-Instruct", ("llama3", "")),
         ("meta-llama-Llama-3.2-3B-Instruct", ("llama3", "")),
+        ("fireworks-ai-llama-3-firefunction-v2", ("functools", "")),
+        ("meetkai-functionary-medium-v3.2", ("functionary", "")),
         ("microsoft-Phi-3.5-mini-instruct", ("", "")),
         ("mistral_nemo_tool_call", ("mistral-list", "")),
         ("mistralai-Mistral-Nemo-Instruct-2407", ("mistral-list", "")),
@@ -441,6 +580,123 @@ fn formats_are_found_in_templates() {
     }
 }
 
+/// Templates of models that are not among the shared ones, as far as they write calls.
+#[test]
+fn formats_are_found_in_what_templates_write() {
+    let found = |calls: &str, prompt: &str| {
+        let source = format!(
+            "{{%- if tools %}}{{{{ tools | tojson }}}}{{% endif %}}\
+             {{%- for m in messages %}}[{{{{ m.role }}}}]{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}\
+             {{%- endfor %}}{{% if add_generation_prompt %}}[assistant]{prompt}{{% endif %}}"
+        );
+        ToolFormat::of(&ChatTemplate::new(&source).unwrap()).map_or("", |format| format.name)
+    };
+    let each = |call: &str, separator: &str| {
+        format!(
+            "{{% for c in m.tool_calls %}}{{% set f = c.function %}}{call}\
+             {{% if not loop.last %}}{separator}{{% endif %}}{{% endfor %}}"
+        )
+    };
+    let object = each(r#"{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}"#, ", ");
+    assert_eq!(found(&format!("<TOOLCALL>[{object}]</TOOLCALL>"), "<think>\n\n"), "nemotron");
+    assert_eq!(found(&format!("\n<tool_calls>[{object}]</tool_calls>"), ""), "apriel");
+    let keyed = each(r#"{"{{ f.name }}": {{ f.arguments | tojson }}}"#, ", ");
+    assert_eq!(found(&format!("<|tools_prefix|>[{keyed}]<|tools_suffix|>"), ""), "apertus");
+    let action = each(
+        "    {\n        \"tool_name\": \"{{ f.name }}\",\n        \"parameters\": {{ f.arguments | tojson(indent=4) }}\n    }",
+        ",\n",
+    );
+    assert_eq!(found(&format!("\nAction:\n```json\n[\n{action}\n]```\n"), ""), "command-r");
+    let invoke = each(
+        "\n<{{ d }}invoke name=\"{{ f.name }}\">\n{% for k, v in f.arguments | items %}\
+         <{{ d }}parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">\
+         {{ v if v is string else v | tojson }}</{{ d }}parameter>{% endfor %}\n</{{ d }}invoke>",
+        "",
+    );
+    for (block, name) in [("function_calls", "deepseek-v3.2"), ("tool_calls", "deepseek-v4")] {
+        let calls =
+            format!("{{% set d = '｜DSML｜' %}}\n\n<{{{{ d }}}}{block}>{invoke}\n</{{{{ d }}}}{block}>");
+        assert_eq!(found(&calls, "<think>"), name);
+    }
+    let named = each("{{ '>>>' + f.name + '\\n' + f.arguments | tojson }}", "");
+    assert_eq!(found(&named, ">>>"), "functionary");
+    assert_eq!(found("", ""), "");
+}
+
+#[test]
+fn formats_are_found_in_the_vocabulary_if_the_template_only_reads_tools() {
+    let tokenizer = with_marks(&format("lfm", ""));
+    let found = |source: &str| {
+        let template = ChatTemplate::new(source).unwrap();
+        AnswerFormat::of(Some(&template), Some(&tokenizer)).tools.map_or("", |own| own.name)
+    };
+    let messages = "{% for m in messages %}{{ m.role }}: {{ m.content or '' }}\n{% endfor %}";
+    assert_eq!(found(&format!("{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{messages}")), "lfm");
+    assert_eq!(found(messages), "");
+    for format in FORMATS {
+        let Some(found) = ToolFormat::in_vocabulary(&with_marks(&self::format(format.name, ""))) else {
+            continue;
+        };
+        assert_eq!(found.begin[0], format.begin[0], "{}", format.name);
+    }
+    assert_eq!(ToolFormat::in_vocabulary(&with_tokens([])), None);
+}
+
+/// Every shared template that writes two calls writes what its format reads, and what the grammar takes.
+#[test]
+fn two_calls_of_templates_are_read() {
+    let Some(folder) = testdata::shared("chat-templates/templates") else { return };
+    let mut num_read = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let template = ChatTemplate::open(&path).unwrap();
+        let format = AnswerFormat::of(Some(&template), None);
+        let (Some(_), Some(answer)) = (format.tools, two_calls(&template)) else { continue };
+        let (calls, _) = read(events(AnswerFormat { reasoning: None, ..format }, "", &[&answer]));
+        let [(one, first), (other, second)] = &calls[..] else { panic!("{path:?}: {calls:?} of {answer}") };
+        assert_eq!((&one[..], &other[..]), ("get_weather", "add"), "{path:?}");
+        assert_eq!((first, second), (&json!({"city": "a b"}), &json!({"days": 2})), "{path:?}");
+        num_read += 1;
+    }
+    assert!(num_read >= 20, "{num_read}");
+}
+
+/// What a template writes of two calls, in one of the forms that templates take.
+fn two_calls(template: &ChatTemplate) -> Option<String> {
+    let declared = ["get_weather", "add"].map(|name| {
+        let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}});
+        let function = json!({"name": name, "description": "d", "parameters": parameters});
+        json!({"type": "function", "function": function})
+    });
+    let user = json!({"role": "user", "content": "Hello"});
+    let calls = |as_text: bool| {
+        let call = |name: &str, id: &str, arguments: Value| {
+            let arguments = if as_text { json!(arguments.to_string()) } else { arguments };
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+        };
+        [
+            call("get_weather", "call12345", json!({"city": "a b"})),
+            call("add", "call54321", json!({"days": 2})),
+        ]
+    };
+    let forms = [(false, json!("")), (true, json!("")), (false, Value::Null), (true, Value::Null)];
+    forms.into_iter().find_map(|(as_text, content)| {
+        let message = json!({"role": "assistant", "content": content, "tool_calls": calls(as_text)});
+        let messages = [user.clone(), message];
+        let context = crate::ChatContext {
+            tools: Some(&declared),
+            add_generation_prompt: false,
+            bos: Some("<s>"),
+            eos: Some("</s>"),
+            ..crate::ChatContext::new(&messages)
+        };
+        let written = template.render(&context).ok()?;
+        let answer = written.rsplit_once("Hello")?.1;
+        let is_whole = answer.contains("a b") && !answer.contains("\\\"city") && !answer.contains("'city'");
+        (is_whole && answer.contains("add")).then(|| answer.to_owned())
+    })
+}
+
 #[test]
 fn parsers_cross_threads() {
     fn check<T: Send>() {}
@@ -452,30 +708,193 @@ fn with_marks(format: &AnswerFormat) -> Arc<Tokenizer> {
     let mark = ::regex::Regex::new(r"<[^<>\n]+>|\[[A-Z_]{3,}\]").unwrap();
     let marks: BTreeSet<&str> =
         format.texts().flat_map(|text| mark.find_iter(text).map(|found| found.as_str())).collect();
+    with_tokens(marks)
+}
+
+/// Every byte, and special tokens.
+fn with_tokens<'a>(special: impl IntoIterator<Item = &'a str>) -> Arc<Tokenizer> {
     let bytes = (0..=255).map(|byte| Cow::Owned(format!("<0x{byte:02X}>")));
-    let tokens: Vec<Cow<'_, str>> = bytes.chain(marks.into_iter().map(Cow::Borrowed)).collect();
+    let tokens: Vec<Cow<'_, str>> = bytes.chain(special.into_iter().map(Cow::Borrowed)).collect();
     let token_types = (0..tokens.len()).map(|id| if id < 256 { 6 } else { 3 }).collect();
     let vocabulary =
         GgufVocabulary { model: "llama", tokens, token_types: Some(token_types), ..Default::default() };
     Arc::new(Tokenizer::from_gguf_vocabulary(&vocabulary).unwrap())
 }
 
+/// The tokens of a tokenizer as they are written, by their first byte.
+fn vocabulary(tokenizer: &Tokenizer) -> Vec<Vec<(u32, Vec<u8>)>> {
+    let mut vocabulary = vec![Vec::new(); 256];
+    for id in 0..tokenizer.vocab_size() as u32 {
+        let written = match tokenizer.is_special(id) {
+            true => tokenizer.token(id).unwrap().into_owned().into_bytes(),
+            false => tokenizer.bytes_inside(id).unwrap(),
+        };
+        if let Some(first) = written.first() {
+            vocabulary[usize::from(*first)].push((id, written));
+        }
+    }
+    vocabulary
+}
+
 /// How far a text goes in a grammar, and whether the answer may end there.
 fn accepted<'a>(mut matcher: Matcher, tokenizer: &Tokenizer, text: &'a str) -> (&'a str, bool) {
-    let written = |id: u32| match tokenizer.is_special(id) {
-        true => tokenizer.token(id).unwrap().into_owned().into_bytes(),
-        false => tokenizer.bytes_inside(id).unwrap(),
-    };
+    let vocabulary = vocabulary(tokenizer);
     let mut rest = text.as_bytes();
-    while !rest.is_empty() && !matcher.is_complete() {
+    while let (Some(first), false) = (rest.first(), matcher.is_complete()) {
         let mask = matcher.mask().unwrap();
-        let fits = |id: &u32| mask.allows(*id) && !written(*id).is_empty() && rest.starts_with(&written(*id));
-        let ids = 0..tokenizer.vocab_size() as u32;
-        let Some(id) = ids.filter(fits).max_by_key(|id| written(*id).len()) else { break };
-        matcher.advance(id).unwrap();
-        rest = &rest[written(id).len()..];
+        let fits = |(id, written): &&(u32, Vec<u8>)| mask.allows(*id) && rest.starts_with(written);
+        let own = vocabulary[usize::from(*first)].iter().filter(fits).max_by_key(|(_, own)| own.len());
+        let Some((id, written)) = own else { break };
+        matcher.advance(*id).unwrap();
+        rest = &rest[written.len()..];
     }
     (&text[..text.len() - rest.len()], matcher.may_end())
+}
+
+fn compiled(
+    format: AnswerFormat,
+    tokenizer: &Arc<Tokenizer>,
+    tools: &[Tool],
+    choice: &ToolChoice,
+) -> Result<Grammar, crate::Error> {
+    let (phase, is_parallel) = (ReasoningPhase::After, true);
+    let rules = AnswerRules { tools, choice, only: None, is_parallel, phase, text: None };
+    let grammar = format.grammar(&rules, tokenizer)?.unwrap();
+    Ok(GrammarCompiler::new(Arc::clone(tokenizer)).compile(&Constraint::Lark(grammar.into()))?)
+}
+
+#[test]
+fn grammars_take_what_every_format_writes() {
+    for format in FORMATS {
+        let own = self::format(format.name, "");
+        // Marks as tokens, as text, and with tokens inside them.
+        for tokenizer in [with_marks(&own), with_tokens([]), with_tokens(["｜DSML｜", "tool"])] {
+            for (choice, start) in [(ToolChoice::Required, ""), (ToolChoice::Auto, "Look. ")] {
+                let grammar = compiled(own, &tokenizer, &tools(), &choice).unwrap();
+                let start = match format.recipient() {
+                    _ if format.bare || start.is_empty() => String::new(),
+                    "" => start.to_owned(),
+                    recipient => format!("{recipient}\n{start}"),
+                };
+                // The mark behind Harmony's calls ends the answer, as no part of it.
+                let is_single = format.close == "<|call|>";
+                for calls in calls().into_iter().filter(|calls| calls.len() == 1 || !is_single) {
+                    let text = format!("{start}{}", written(format, &calls));
+                    let (taken, may_end) = accepted(grammar.matcher(), &tokenizer, &text);
+                    let rest = text[taken.len()..].trim_start_matches("<|call|>");
+                    assert!(may_end && rest.is_empty(), "{} {choice:?}: {rest:?} of {text:?}", format.name);
+                }
+            }
+        }
+    }
+}
+
+/// Schemas that clients send, and schemas that no format can write.
+fn schemas() -> Vec<Value> {
+    let one = |schema: Value| json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
+    let mut schemas = vec![
+        one(json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": null})),
+        one(json!({})),
+        one(json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2})),
+        one(json!({"type": "array"})),
+        one(json!({"type": ["string", "integer", "null"]})),
+        one(json!({"type": ["array", "null"], "items": {"type": "string"}})),
+        one(json!({"type": "object", "additionalProperties": {"type": "string"}})),
+        one(json!({"type": "object"})),
+        one(json!({"enum": ["a", 1, null, true]})),
+        one(json!({"enum": [1, "1"]})),
+        one(json!({"enum": []})),
+        one(json!({"const": "x"})),
+        one(json!({"type": "string", "pattern": "^a+$", "minLength": 2})),
+        one(json!({"type": "string", "format": "uri"})),
+        one(json!({"type": "string", "minLength": 2, "maxLength": 3})),
+        one(json!({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 2}]})),
+        one(json!({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "integer", "minimum": 5}]})),
+        one(json!({"anyOf": [{"enum": ["x", "y"]}, {"type": "array", "items": {"enum": ["x"]}}]})),
+        one(json!({"type": "integer", "minimum": 1, "nullable": true})),
+        one(json!({"not": {}})),
+        one(json!({"$ref": "#/nowhere"})),
+        one(json!({"type": "strange"})),
+        one(json!(false)),
+        json!({}),
+        json!({"type": "object"}),
+        json!({"type": "string"}),
+        json!({"required": ["x"]}),
+        json!({"properties": null, "required": 3}),
+        json!({"anyOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {}}}]}),
+        json!({"type": "object", "properties": {"": {}, "a b": {}, "é/:=<>'\"": {"type": "string"}, "\n": {}}}),
+        json!({"type": "object", "properties": {}, "additionalProperties": false}),
+        json!({"type": "object", "additionalProperties": {"type": "integer"}}),
+    ];
+    let tree = json!({"type": "object", "properties": {
+        "text": {"$ref": "#/$defs/Text"}, "next": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]}}});
+    let text = json!({"type": "string"});
+    for root in [one(json!({"$ref": "#/$defs/Tree"})), json!({"$ref": "#/$defs/Tree"})] {
+        let mut root = root;
+        root["$defs"] = json!({"Tree": tree, "Text": text, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"$ref": "#/$defs/Loop"}]}});
+        schemas.push(root);
+    }
+    let mut endless = one(json!({"$ref": "#/$defs/Loop"}));
+    endless["$defs"] = json!({"Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "array", "items": {"$ref": "#/$defs/Loop"}}]}});
+    schemas.push(endless);
+    let deep = (0..100)
+        .fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner, "minItems": 1}));
+    schemas.push(one(deep));
+    schemas
+}
+
+/// Tools that are not strict are never refused, and no choice of tokens leads to a place that none leads out of.
+#[test]
+fn every_format_can_write_every_schema_or_a_simpler_one() {
+    // One of each way to write arguments.
+    let names = [
+        "hermes",
+        "apertus",
+        "qwen3-coder",
+        "glm",
+        "minimax",
+        "deepseek-v3.2",
+        "lfm",
+        "gemma-4",
+        "functionary",
+    ];
+    for format in names.map(|name| ToolFormat::named(name).unwrap()) {
+        let own = self::format(format.name, "");
+        let tokenizer = with_marks(&own);
+        for (number, schema) in schemas().into_iter().enumerate() {
+            let function = json!({"name": "f", "parameters": schema});
+            let tool = Tool::list(&[json!({"type": "function", "function": function})]).unwrap().remove(0);
+            let forms = [tool.clone(), tool.relaxed(), tool.open()];
+            let compile =
+                |tool: &Tool| compiled(own, &tokenizer, std::slice::from_ref(tool), &ToolChoice::Required);
+            let grammars = forms.iter().filter_map(|tool| compile(tool).ok()).collect::<Vec<_>>();
+            assert!(!grammars.is_empty() && compile(&forms[2]).is_ok(), "{}: {schema}", format.name);
+            for grammar in grammars {
+                walk(grammar.matcher(), &tokenizer, number as u64);
+            }
+        }
+    }
+}
+
+/// Takes tokens that are allowed, as good as at random.
+fn walk(mut matcher: Matcher, tokenizer: &Tokenizer, seed: u64) {
+    let mut random = seed;
+    let mut text = String::new();
+    for _ in 0..50 {
+        if matcher.is_complete() {
+            return;
+        }
+        let mask = matcher.mask().unwrap();
+        let allowed: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| mask.allows(*id)).collect();
+        assert!(!allowed.is_empty() || matcher.may_end(), "nothing follows {text:?}");
+        if allowed.is_empty() {
+            return;
+        }
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let id = allowed[(random >> 33) as usize % allowed.len()];
+        text.push_str(&tokenizer.token(id).unwrap_or_default());
+        matcher.advance(id).unwrap();
+    }
 }
 
 /// The grammars of all formats compile, for marks that are special tokens and marks that are not; and they take what the
@@ -487,7 +906,7 @@ fn grammars_of_all_formats_compile_and_take_calls() {
     let properties = json!({"city": {"type": "string"}, "days": {"type": "integer"}});
     let function = json!({"name": "add", "parameters": {"type": "object", "properties": properties}});
     let tools = Tool::list(&[json!({"type": "function", "function": function})]).unwrap();
-    let arguments = json!({"city": "a b", "days": 2}).as_object().unwrap().clone();
+    let arguments = json!({"city": "a b", "days": 2});
     for format in FORMATS {
         for reasoning in [None, ReasoningFormat::named(format.name), ReasoningFormat::named("think")] {
             let own = AnswerFormat { tools: Some(format), reasoning };
@@ -506,9 +925,7 @@ fn grammars_of_all_formats_compile_and_take_calls() {
                     compile(&ToolChoice::Named("add".to_owned()), phase, None);
                 }
                 let lead = reasoning.map_or("", |own| own.lead);
-                let written =
-                    format.write("add", &arguments).replace("{index}", "7").replace("{id:9}", "abcdefghi");
-                let written = written.replace("{id:10}", "abcdefghij");
+                let written = written(format, &[("add", arguments.clone())]);
                 let written = written.strip_prefix(lead).unwrap_or(&written);
                 let grammar = compile(&ToolChoice::Required, ReasoningPhase::Before, None);
                 let (taken, may_end) = accepted(grammar.matcher(), &tokenizer, written);

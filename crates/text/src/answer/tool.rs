@@ -1,7 +1,8 @@
 //! Declared tools, as requests give them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::types::{Types, bare_arguments};
 use crate::Error;
 
 /// A function that a model may call.
@@ -29,8 +30,6 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// The types of JSON Schema.
-const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 /// The most bytes of a tool's name.
 const MAX_NAME: usize = 128;
 
@@ -54,27 +53,16 @@ impl Tool {
         Ok(list)
     }
 
-    /// The same tool with a schema that every format can enforce: the names of the arguments, and their types where they
-    /// have one. For tools that are not strict.
+    /// The same tool with a simpler schema: the names of the arguments, and their types. For tools that are not strict.
     #[must_use]
     pub fn relaxed(&self) -> Tool {
-        let own = self.parameters["properties"].as_object();
-        let properties: Map<String, Value> = own
-            .into_iter()
-            .flatten()
-            .map(|(name, schema)| {
-                let kind = schema["type"].as_str().filter(|kind| TYPES.contains(kind));
-                (name.clone(), kind.map_or_else(|| json!({}), |kind| json!({ "type": kind })))
-            })
-            .collect();
-        let required = self.parameters["required"].as_array().into_iter().flatten();
-        let required: Vec<&Value> =
-            required.filter(|name| name.as_str().is_some_and(|name| properties.contains_key(name))).collect();
-        let mut parameters = json!({ "type": "object", "required": required, "properties": properties });
-        if let Some(others @ Value::Bool(_)) = self.parameters.get("additionalProperties") {
-            parameters["additionalProperties"] = others.clone();
-        }
-        Tool { name: self.name.clone(), parameters, strict: false }
+        Tool { name: self.name.clone(), parameters: bare_arguments(&self.parameters), strict: false }
+    }
+
+    /// The same tool with any arguments. Every format can write these.
+    #[must_use]
+    pub fn open(&self) -> Tool {
+        Tool { name: self.name.clone(), parameters: json!({ "type": "object" }), strict: false }
     }
 
     fn one(value: &Value, place: &str) -> Result<Tool, Error> {
@@ -91,7 +79,14 @@ impl Tool {
             Value::Null => {
                 json!({"type": "object", "properties": {}, "additionalProperties": false})
             }
-            Value::Object(schema) => Value::Object(schema.clone()),
+            Value::Object(schema) => {
+                let mut whole = Value::Object(schema.clone());
+                // Arguments are an object, whatever else a schema allows.
+                if !whole["type"].is_string() && Types::of_schema(&whole, &whole) != Types::OBJECT {
+                    whole["type"] = json!("object");
+                }
+                whole
+            }
             _ => return Err(problem(format!("{place}.function.parameters"), "is not an object".to_owned())),
         };
         let strict = match &function["strict"] {

@@ -82,7 +82,9 @@ impl LiteralReader {
         let is_empty = self.held.is_empty();
         if char == self.literals.assign && !is_empty {
             let separator = if std::mem::take(&mut self.is_first) { "" } else { ", " };
-            call.arguments.push_str(&format!("{separator}\"{}\": ", escaped(self.held.trim_end())));
+            let (key, quote) = (self.held.trim_end(), self.literals.quote);
+            let inner = key.strip_prefix(quote).and_then(|key| key.strip_suffix(quote)).unwrap_or(key);
+            call.arguments.push_str(&format!("{separator}\"{}\": ", escaped(inner)));
             self.go(Place::Value);
             return Progress::More;
         }
@@ -93,7 +95,7 @@ impl LiteralReader {
         if is_empty && (char.is_whitespace() || char == ',' && !self.is_first) {
             return Progress::More;
         }
-        let is_key = char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '$') || char == ' ';
+        let is_key = is_key_char(char) || char == ' ' || self.literals.quote.contains(char);
         if !is_key || self.held.len() > MAX_HEAD {
             return Progress::Failed;
         }
@@ -124,7 +126,8 @@ impl LiteralReader {
                 let is_between = self.held.is_empty();
                 if is_between || self.word(false, call) { Progress::More } else { Progress::Failed }
             }
-            _ if char.is_ascii_alphanumeric() || matches!(char, '+' | '-' | '.' | '_') => {
+            // Whether these are a key, a number or nothing is known at their end.
+            _ if is_key_char(char) => {
                 self.held.push(char);
                 if self.held.len() > MAX_HEAD { Progress::Failed } else { Progress::More }
             }
@@ -245,6 +248,16 @@ impl LiteralReader {
         self.held.clear();
         self.place = place;
     }
+}
+
+/// Whether a name can be read where no quotes are around it, as that of an argument or inside a value.
+pub(in crate::answer) fn is_key(name: &str, is_nested: bool) -> bool {
+    let may_be = |char| is_key_char(char) || char == ' ' && !is_nested;
+    !name.is_empty() && name.trim() == name && name.len() <= MAX_HEAD && name.chars().all(may_be)
+}
+
+fn is_key_char(char: char) -> bool {
+    char.is_alphanumeric() || matches!(char, '_' | '-' | '.' | '$' | '@' | '/' | '+' | '#')
 }
 
 impl Reader for LiteralReader {

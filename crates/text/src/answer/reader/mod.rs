@@ -8,7 +8,8 @@ mod tagged;
 
 use std::sync::Arc;
 
-pub(super) use tagged::types;
+pub(super) use literals::is_key;
+pub(super) use tagged::is_json;
 
 use super::formats::{Syntax, ToolFormat};
 use super::tool::Tool;

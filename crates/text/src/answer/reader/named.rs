@@ -58,6 +58,10 @@ impl Reader for NamedReader {
                 return (at, Progress::Failed);
             }
         }
+        let is_text = !self.heads.text.is_empty() && call.name.as_deref() == Some(self.heads.text);
+        if self.in_arguments && is_text {
+            return (at, Progress::Done);
+        }
         if call.arguments.is_empty() && self.in_arguments {
             at += text[at..].len() - text[at..].trim_start().len();
         }

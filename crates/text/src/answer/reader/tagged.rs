@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{Call, MAX_HEAD, Progress, Reader, search};
 use crate::answer::formats::Tags;
 use crate::answer::tool::Tool;
+use crate::answer::types::Types;
 use crate::stop_strings::StopSearch;
 
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub(super) struct TaggedReader {
     held: String,
     /// Whether the value is a text whatever it looks like.
     is_text: bool,
-    /// Types that the value may have, if the schema tells.
-    types: Option<Vec<String>>,
+    /// Types that the value may have.
+    types: Types,
     /// Whether the value's first byte is still to come.
     at_start: bool,
     is_first: bool,
@@ -48,7 +49,7 @@ impl TaggedReader {
             search: search(&[]),
             held: String::new(),
             is_text: false,
-            types: None,
+            types: Types::ALL,
             at_start: false,
             is_first: true,
         };
@@ -80,10 +81,32 @@ impl TaggedReader {
         self.held.push_str(text);
         let fits = match self.place {
             Place::Name | Place::Key => self.held.len() <= MAX_HEAD,
+            Place::Middle if self.tags.kinds.is_some() => self.held.len() <= MAX_HEAD,
             Place::Gap | Place::Middle => text.trim().is_empty(),
-            Place::Value => true,
+            Place::Value => {
+                self.begin_text_unless_null(call);
+                true
+            }
         };
         if fits { Progress::More } else { Progress::Failed }
+    }
+
+    /// A value that is a text or null is a text once it is not the beginning of `null`.
+    fn begin_text_unless_null(&mut self, call: &mut Call) {
+        let padding = self.tags.padding;
+        let held = self.held.strip_prefix(padding).unwrap_or(&self.held);
+        let is_beginning =
+            padding.starts_with(&self.held[..]) || ["null", padding].concat().starts_with(held);
+        if self.types == Types::STRING | Types::NULL && !is_beginning {
+            self.begin_text(call);
+            let text = std::mem::take(&mut self.held);
+            self.take_text(&text, call);
+        }
+    }
+
+    fn begin_text(&mut self, call: &mut Call) {
+        self.is_text = true;
+        call.arguments.push('"');
     }
 
     /// Adds a piece of a text to the arguments; padding at its end is held back until more comes.
@@ -126,7 +149,14 @@ impl TaggedReader {
                 self.begin_value(&key, call);
                 self.go(if self.tags.value.is_empty() { Place::Value } else { Place::Middle });
             }
-            Place::Middle => self.go(Place::Value),
+            Place::Middle => {
+                let kinds = self.tags.kinds;
+                let says_text = kinds.is_some_and(|[text, _]| self.held.trim() == text);
+                if says_text && !self.is_text && self.types.meets(Types::STRING) {
+                    self.begin_text(call);
+                }
+                self.go(Place::Value);
+            }
             Place::Value => {
                 self.finish_value(call);
                 self.go(Place::Gap);
@@ -139,11 +169,11 @@ impl TaggedReader {
         let separator = if std::mem::take(&mut self.is_first) { "" } else { ", " };
         call.arguments.push_str(&format!("{separator}{}: ", Value::from(key)));
         let tool = self.tools.iter().find(|tool| Some(&tool.name) == call.name.as_ref());
-        self.types = tool.and_then(|tool| types(&tool.parameters["properties"][key]));
-        self.is_text = self.types.as_ref().is_some_and(|types| types == &["string"]);
+        self.types = tool.map_or(Types::ALL, |tool| Types::of_argument(&tool.parameters, key));
+        self.is_text = false;
         self.at_start = true;
-        if self.is_text {
-            call.arguments.push('"');
+        if self.types == Types::STRING {
+            self.begin_text(call);
         }
     }
 
@@ -154,14 +184,9 @@ impl TaggedReader {
         let padding = self.tags.padding;
         let held = self.held.strip_prefix(padding).unwrap_or(&self.held);
         let held = held.strip_suffix(padding).unwrap_or(held);
-        let types = self.types.as_deref();
-        // A string in quotes is the text with its quotes.
-        let is_json = json_type(held.trim())
-            .filter(|own| *own != "string")
-            .is_some_and(|own| types.is_none_or(|types| types.iter().any(|kind| fits(own, kind))));
-        match is_json {
-            true => call.arguments.push_str(held.trim()),
-            false => call.arguments.push_str(&Value::from(held).to_string()),
+        match json(held, self.types) {
+            Some(json) => call.arguments.push_str(json),
+            None => call.arguments.push_str(&Value::from(held).to_string()),
         }
     }
 }
@@ -195,43 +220,34 @@ pub(super) fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The type of a JSON text, if it is one.
-fn json_type(text: &str) -> Option<&'static str> {
+/// Whether a text without quotes is read as a value of JSON.
+pub(in crate::answer) fn is_json(text: &str, types: Types) -> bool {
+    json(text, types).is_some()
+}
+
+/// The JSON that a text without quotes is, if the types allow that. A string in quotes is the text with its quotes.
+fn json(text: &str, types: Types) -> Option<&str> {
+    let text = text.trim();
+    let (json, own) = match text {
+        // Words of Python are texts wherever texts are allowed.
+        "True" | "False" | "None" if types.meets(Types::STRING) => return None,
+        "True" => ("true", Types::BOOLEAN),
+        "False" => ("false", Types::BOOLEAN),
+        "None" => ("null", Types::NULL),
+        _ => (text, json_type(text)?),
+    };
+    (own != Types::STRING && types.meets(own)).then_some(json)
+}
+
+/// The type of a JSON text, if it is one. `1.0` may be an integer.
+fn json_type(text: &str) -> Option<Types> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     Some(match text.as_bytes()[0] {
-        b'{' => "object",
-        b'[' => "array",
-        b'"' => "string",
-        b't' | b'f' => "boolean",
-        b'n' => "null",
-        _ if text.contains(['.', 'e', 'E']) => "number",
-        _ => "integer",
+        b'{' => Types::OBJECT,
+        b'[' => Types::ARRAY,
+        b'"' => Types::STRING,
+        b't' | b'f' => Types::BOOLEAN,
+        b'n' => Types::NULL,
+        _ => Types::NUMBER,
     })
-}
-
-/// Whether a value of type `own` is one of type `kind`. `1.0` is an integer.
-fn fits(own: &str, kind: &str) -> bool {
-    own == kind || matches!((own, kind), ("integer", "number") | ("number", "integer"))
-}
-
-/// The types that a schema allows, each once, or `None` if it does not tell.
-pub(in crate::answer) fn types(schema: &Value) -> Option<Vec<String>> {
-    let values = |values: &[Value]| -> Option<Vec<String>> {
-        values.iter().map(|value| json_type(&value.to_string()).map(str::to_owned)).collect()
-    };
-    let mut types = match (&schema["type"], &schema["enum"], schema.get("const")) {
-        (Value::String(kind), ..) => vec![kind.clone()],
-        (Value::Array(kinds), ..) => {
-            kinds.iter().map(|kind| kind.as_str().map(str::to_owned)).collect::<Option<_>>()?
-        }
-        (_, Value::Array(choices), _) => values(choices)?,
-        (_, _, Some(only)) => values(std::slice::from_ref(only))?,
-        _ => {
-            let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array())?;
-            choices.iter().map(types).collect::<Option<Vec<_>>>()?.concat()
-        }
-    };
-    types.sort_unstable();
-    types.dedup();
-    Some(types)
 }
