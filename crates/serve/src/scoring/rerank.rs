@@ -8,7 +8,7 @@ use pipelines::RerankRequest;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoringFields, ScoringUsage, check_count, note, own_names};
+use super::{ScoringFields, ScoringUsage, check_count, check_repeated, note, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -102,6 +102,7 @@ pub(crate) async fn create_v1(
 ) -> Result<Json<Rankings>, ApiError> {
     let RerankBody { own, scoring } = body;
     check_count("documents", own.documents.len())?;
+    check_repeated("query", own.query.len(), own.documents.len())?;
     if own.top_n == Some(0) {
         return Err(ApiError::invalid("top_n", "top_n is 0: give at least 1"));
     }
