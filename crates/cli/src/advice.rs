@@ -50,6 +50,7 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         | Error::Sampling(_)
         | Error::Request(_)
         | Error::PromptBeyondMaxLength { .. }
+        | Error::PromptTooLarge { .. }
         | Error::Config(_)
         | Error::ConfigFile { .. }
         | Error::Environment { .. }

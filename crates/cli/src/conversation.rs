@@ -1,6 +1,6 @@
 //! Conversations as JSON, and the chat templates that turn them into prompts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate, PathCompleter, engine::ValueCompleter};
 use pipelines::{Chat, ChatTemplate, Plan, TextError};
@@ -28,19 +28,7 @@ pub(crate) struct TemplateArguments {
 impl TemplateArguments {
     /// The template of `--template`.
     pub(crate) fn given(&self) -> anyhow::Result<Option<ChatTemplate>> {
-        let Some(path) = &self.template else { return Ok(None) };
-        let template = ChatTemplate::find(path).map_err(|error| match error {
-            TextError::Read { source, .. } => Usage(format!(
-                "--template {}: {source}; give a file, or one of {}",
-                path.display(),
-                ChatTemplate::built_in_names().collect::<Vec<_>>().join(", ")
-            )),
-            TextError::ChatTemplate { problem, .. } => {
-                Usage(format!("--template {}: {problem}", path.display()))
-            }
-            other => Usage(other.to_string()),
-        });
-        Ok(Some(template?))
+        Ok(self.template.as_deref().map(find_template).transpose()?)
     }
 
     /// The template of `--template`, else the model's.
@@ -74,8 +62,26 @@ impl TemplateArguments {
     }
 }
 
+/// The template with a name, of a file, or as it stands.
+///
+/// # Errors
+/// If there is no such file, or it is not a template.
+pub(crate) fn find_template(path: &Path) -> Result<ChatTemplate, Usage> {
+    ChatTemplate::find(path).map_err(|error| match error {
+        TextError::Read { source, .. } => Usage(format!(
+            "--template {}: {source}; give a file, or one of {}",
+            path.display(),
+            ChatTemplate::built_in_names().collect::<Vec<_>>().join(", ")
+        )),
+        TextError::ChatTemplate { problem, .. } => {
+            Usage(format!("--template {}: {problem}", path.display()))
+        }
+        other => Usage(other.to_string()),
+    })
+}
+
 /// Completes names of templates and files.
-fn templates(current: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
+pub(crate) fn templates(current: &std::ffi::OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy();
     let names = ChatTemplate::built_in_names().filter(|name| name.starts_with(&*typed));
     names.map(CompletionCandidate::new).chain(PathCompleter::any().complete(current)).collect()

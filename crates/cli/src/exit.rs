@@ -1,6 +1,7 @@
 //! Exit codes, and the one line on standard error that explains a failure.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::advice::{self, FAILURE, MEMORY, MODEL, USAGE};
 use crate::{interrupt, verb_hints};
@@ -18,6 +19,9 @@ Exit codes:
 
 /// The exit code of a command that did what it was asked.
 pub(crate) const SUCCESS: u8 = 0;
+
+/// Whether lines on standard error are objects of JSON.
+static LINES_ARE_JSON: AtomicBool = AtomicBool::new(false);
 
 /// A signal came, and the command stopped in order.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +71,7 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
         }
         None => (FAILURE, None),
     };
-    print_line(&message(error, advice));
+    print_line("error", "", &message(error, advice));
     code
 }
 
@@ -91,14 +95,14 @@ pub(crate) fn usage(error: &clap::Error, command: &str) -> u8 {
         error.get(clap::error::ContextKind::InvalidSubcommand)
         && let Some(hint) = verb_hints::hint(word)
     {
-        print_line(&format!("there is no command `{word}`: {hint}"));
+        print_line("error", "", &format!("there is no command `{word}`: {hint}"));
         return USAGE;
     }
     let text = error.render().to_string();
     let text = text.split("\nUsage:").next().unwrap_or_default();
     let text = text.split("\nFor more information").next().unwrap_or_default();
     let text = text.trim_start_matches("error:").trim().replace("\n\n  tip: ", "; ");
-    print_line(&format!("{text}; see `{command} --help`"));
+    print_line("error", "", &format!("{text}; see `{command} --help`"));
     USAGE
 }
 
@@ -108,14 +112,44 @@ pub(crate) fn one_line(text: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Prints a warning.
-pub(crate) fn warn(warning: &str) {
-    print_line(&format!("warning: {warning}"));
+/// From now on, errors and warnings are lines of the server's log.
+pub(crate) fn print_lines_as_json() {
+    LINES_ARE_JSON.store(true, Ordering::Relaxed);
 }
 
-fn print_line(message: &str) {
+/// Whether errors and warnings are lines of the server's log.
+pub(crate) fn are_lines_json() -> bool {
+    LINES_ARE_JSON.load(Ordering::Relaxed)
+}
+
+/// Prints a warning.
+pub(crate) fn warn(warning: &str) {
+    print_line("warn", "warning: ", warning);
+}
+
+/// Prints an error that ends nothing.
+pub(crate) fn complain(problem: &str) {
+    print_line("error", "", problem);
+}
+
+/// Prints a line about what happened, as it stands.
+pub(crate) fn inform(message: &str) {
     // A closed standard error changes nothing.
-    let _ = writeln!(std::io::stderr(), "peri: {}", one_line(message));
+    let _ = if are_lines_json() {
+        std::io::stderr().write_all(serve::json_log_line("info", message).as_bytes())
+    } else {
+        writeln!(std::io::stderr(), "{message}")
+    };
+}
+
+fn print_line(level: &str, prefix: &str, message: &str) {
+    let message = one_line(message);
+    // A closed standard error changes nothing.
+    let _ = if are_lines_json() {
+        std::io::stderr().write_all(serve::json_log_line(level, &message).as_bytes())
+    } else {
+        writeln!(std::io::stderr(), "peri: {prefix}{message}")
+    };
 }
 
 /// The error, those of its causes that add something, and the advice.

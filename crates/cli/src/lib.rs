@@ -55,6 +55,8 @@ enum Command {
     Generate(commands::generate::Arguments),
     /// Answer requests over HTTP
     Serve(Box<commands::serve::Arguments>),
+    /// Make an API key for clients of a server
+    Key(commands::key::Arguments),
     /// Turn texts into vectors
     Encode(commands::encode::Arguments),
     /// Sort documents by how well they answer a query
@@ -116,7 +118,10 @@ fn dispatch(command_line: &[OsString], return_memory: fn()) -> u8 {
     if let Some(problem) = settings::detached_value(command_line) {
         return exit::code(Err(problem.into()));
     }
-    if let Err(error) = engine::show_logs() {
+    // The server shows its logs in the form that its settings say.
+    if !matches!(arguments.command, Command::Serve(_))
+        && let Err(error) = engine::show_logs()
+    {
         return exit::code(Err(exit::Usage(error.to_string()).into()));
     }
     exit::code(match arguments.command {
@@ -127,6 +132,7 @@ fn dispatch(command_line: &[OsString], return_memory: fn()) -> u8 {
         Command::Render(arguments) => commands::render::run(&arguments),
         // The program and the command come first.
         Command::Serve(arguments) => commands::serve::run(*arguments, &command_line[2..], return_memory),
+        Command::Key(arguments) => commands::key::run(&arguments),
         Command::Encode(arguments) => commands::encode::run(&arguments),
         Command::Rerank(arguments) => commands::rerank::run(&arguments),
         Command::Classify(arguments) => commands::classify::run(&arguments),

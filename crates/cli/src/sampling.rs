@@ -117,27 +117,27 @@ fn defaults() -> SamplingOptions {
     SamplingOptions { temperature: Some(0.7), top_k: Some(40), ..SamplingOptions::default() }
 }
 
-fn temperature(text: &str) -> Result<f32, String> {
+pub(crate) fn temperature(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.temperature = value)
 }
 
-fn top_p(text: &str) -> Result<f32, String> {
+pub(crate) fn top_p(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.top_p = value)
 }
 
-fn min_p(text: &str) -> Result<f32, String> {
+pub(crate) fn min_p(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.min_p = value)
 }
 
-fn repetition_penalty(text: &str) -> Result<f32, String> {
+pub(crate) fn repetition_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.repetition_penalty = value)
 }
 
-fn frequency_penalty(text: &str) -> Result<f32, String> {
+pub(crate) fn frequency_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.frequency_penalty = value)
 }
 
-fn presence_penalty(text: &str) -> Result<f32, String> {
+pub(crate) fn presence_penalty(text: &str) -> Result<f32, String> {
     parse::sampling(text, |params, value| params.presence_penalty = value)
 }
 

@@ -206,6 +206,19 @@ pub enum Error {
         limit: usize,
     },
 
+    /// A prompt with more bytes than tokens of the model's length can stand for, which is not made tokens.
+    #[error(
+        "the prompt has {bytes} bytes, but {limit} tokens are the most for prompt and answer together and stand for at most {most} bytes: shorten it"
+    )]
+    PromptTooLarge {
+        /// Bytes of the prompt.
+        bytes: usize,
+        /// Bytes of the longest prompt.
+        most: usize,
+        /// Tokens of the longest prompt.
+        limit: usize,
+    },
+
     /// A prompt token that the model does not have.
     #[error("token {token} is beyond the model's vocabulary of {vocab}")]
     UnknownToken {

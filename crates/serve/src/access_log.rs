@@ -1,27 +1,38 @@
-//! The access log: a line on standard error for each request, with figures and names, and never what users wrote.
+//! The log on standard error: a line for each request, with figures and names and never what users wrote, and lines of the
+//! program.
 //!
 //! A thread of its own writes the lines, so that a slow reader of them delays no request: lines that it does not take
 //! in time are left out.
 
+use std::fmt::Debug;
 use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
-/// The form of the access log.
+use crate::stamp;
+
+/// The form of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// No lines.
+    /// No lines of requests.
     #[default]
     Off,
     /// Words with an equals sign between name and value.
     Text,
-    /// An object of JSON in each line.
+    /// An object of JSON in each line, also in those of the program.
     Json,
 }
 
+/// The variable that says what the program logs.
+const LOG_VARIABLE: &str = "PERIHELION_LOG";
 /// Lines that may wait for the thread.
 const WAITING: usize = 4096;
 /// How long the thread may take at the end.
@@ -30,27 +41,18 @@ const FINISH: Duration = Duration::from_secs(1);
 /// The access log of a server.
 pub(crate) struct AccessLog {
     format: LogFormat,
-    writer: Mutex<Option<Writer>>,
 }
 
-/// A thread that writes lines.
-struct Writer {
-    lines: SyncSender<String>,
-    /// Closed when all lines are written.
-    done: Receiver<()>,
+/// What the thread is handed.
+enum Entry {
+    Line(String),
+    /// Closed when all lines before it are written.
+    Finish(SyncSender<()>),
 }
 
 impl AccessLog {
-    /// Starts the thread, if there are to be lines.
-    ///
-    /// # Errors
-    /// If the system refuses a thread.
-    pub(crate) fn start(format: LogFormat) -> std::io::Result<AccessLog> {
-        let writer = match format {
-            LogFormat::Off => None,
-            LogFormat::Text | LogFormat::Json => Some(Writer::start()?),
-        };
-        Ok(AccessLog { format, writer: Mutex::new(writer) })
+    pub(crate) fn new(format: LogFormat) -> AccessLog {
+        AccessLog { format }
     }
 
     /// Whether lines are written.
@@ -60,38 +62,125 @@ impl AccessLog {
 
     /// Writes a line.
     pub(crate) fn write(&self, fields: Map<String, Value>) {
-        if let Some(writer) = &*self.writer() {
-            // A line that the thread has no room for is lost.
-            let _ = writer.lines.try_send(line(fields, self.format));
-        }
+        write(line(fields, self.format));
     }
 
     /// Waits until the lines are written.
     pub(crate) fn finish(&self) {
-        if let Some(Writer { lines, done }) = self.writer().take() {
-            drop(lines);
-            let _ = done.recv_timeout(FINISH);
+        let (done, wait) = sync_channel(0);
+        if writer().is_some_and(|entries| entries.try_send(Entry::Finish(done)).is_ok()) {
+            // Closed without a message.
+            let _ = wait.recv_timeout(FINISH);
         }
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Writer {
-    fn start() -> std::io::Result<Writer> {
-        let (lines, waiting) = sync_channel::<String>(WAITING);
-        let (end, done) = sync_channel(0);
-        std::thread::Builder::new().name("access-log".to_string()).spawn(move || {
-            let _end: SyncSender<()> = end;
-            for line in waiting {
-                // A closed standard error changes nothing.
-                let _ = std::io::stderr().write_all(line.as_bytes());
-            }
-        })?;
-        Ok(Writer { lines, done })
+/// Has the log show warnings and errors of the whole program in a form; as objects of JSON, also when models come and
+/// go, and when the server starts and ends. The variable `PERIHELION_LOG` says otherwise, as in [`engine::show_logs`]. A
+/// program that has a subscriber of [`tracing`] keeps it.
+///
+/// # Errors
+/// If the variable is wrong; the message says how.
+pub fn show_logs(format: LogFormat) -> Result<(), String> {
+    let text = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let Some(targets) = targets(text.trim(), format)? else { return Ok(()) };
+    let subscriber = tracing_subscriber::registry().with(ProgramLines(format)).with(targets);
+    // Fails where the program has one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    Ok(())
+}
+
+/// What is shown where the variable says this; `None` for nothing at all.
+fn targets(text: &str, format: LogFormat) -> Result<Option<Targets>, String> {
+    let own = if format == LogFormat::Json { LevelFilter::INFO } else { LevelFilter::WARN };
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(None);
     }
+    if text.is_empty() {
+        let others = [("perihelion", LevelFilter::WARN), ("perihelion::kernel", LevelFilter::TRACE)];
+        let targets = Targets::new().with_targets(others).with_target("perihelion::op", LevelFilter::TRACE);
+        return Ok(Some(targets.with_target("serve", own)));
+    }
+    let targets = text.parse::<Targets>().map_err(|_| {
+        format!(
+            "{LOG_VARIABLE} is `{text}`: give a level (off, error, warn, info, debug, trace), or targets with levels, as \
+             in warn,perihelion::kernel=debug"
+        )
+    })?;
+    Ok(Some(targets))
+}
+
+/// Writes what the program logs.
+struct ProgramLines(LogFormat);
+
+impl<S: Subscriber> Layer<S> for ProgramLines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut message = Message::default();
+        event.record(&mut message);
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        write(match self.0 {
+            LogFormat::Json => {
+                line(fields(&level.as_str().to_ascii_lowercase(), Some(target), &message.0), LogFormat::Json)
+            }
+            LogFormat::Text | LogFormat::Off => format!("{level:>5} {target}: {}\n", escaped(&message.0)),
+        });
+    }
+}
+
+/// The message of an event, and its other fields as `name=value`.
+#[derive(Default)]
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let space = if self.0.is_empty() { "" } else { " " };
+        self.0.push_str(&match field.name() {
+            "message" => format!("{space}{value:?}"),
+            name => format!("{space}{name}={value:?}"),
+        });
+    }
+}
+
+/// A line of the log as JSON, with its line break.
+pub fn json_log_line(level: &str, message: &str) -> String {
+    line(fields(level, None, message), LogFormat::Json)
+}
+
+fn fields(level: &str, target: Option<&str>, message: &str) -> Map<String, Value> {
+    let all = [
+        ("time", Some(stamp::rfc3339().into())),
+        ("level", Some(level.into())),
+        ("target", target.map(Value::from)),
+        ("message", Some(message.into())),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+}
+
+/// Hands a line to the thread. One that the thread has no room for is lost.
+fn write(line: String) {
+    if let Some(entries) = writer() {
+        let _ = entries.try_send(Entry::Line(line));
+    }
+}
+
+/// The thread that writes lines, of which a process has one, as it has one standard error; `None` if the system refuses it.
+fn writer() -> Option<&'static SyncSender<Entry>> {
+    static WRITER: OnceLock<Option<SyncSender<Entry>>> = OnceLock::new();
+    let start = || {
+        let (entries, waiting) = sync_channel::<Entry>(WAITING);
+        let body = move || {
+            for entry in waiting {
+                match entry {
+                    // A closed standard error changes nothing.
+                    Entry::Line(line) => drop(std::io::stderr().write_all(line.as_bytes())),
+                    Entry::Finish(done) => drop(done),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("log".to_string()).spawn(body);
+        thread.ok().map(|_| entries)
+    };
+    WRITER.get_or_init(start).as_ref()
 }
 
 fn line(fields: Map<String, Value>, format: LogFormat) -> String {
@@ -149,6 +238,22 @@ mod tests {
         let line = line(fields.clone(), LogFormat::Json);
         assert_eq!(line, format!("{{\"model\":{json},\"status\":200}}\n"));
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), Value::Object(fields));
+    }
+
+    #[test]
+    fn variable_and_form_say_what_of_the_program_is_shown() {
+        let check = |text: &str, format: LogFormat, shown: [bool; 3]| {
+            let targets = targets(text, format).unwrap().unwrap_or_default();
+            let (info, warn) = (tracing::Level::INFO, tracing::Level::WARN);
+            let of = [("serve::server", info), ("serve::server", warn), ("perihelion_engine::cache", info)];
+            assert_eq!(of.map(|(target, level)| targets.would_enable(target, &level)), shown, "{text:?}");
+        };
+        check("", LogFormat::Json, [true, true, false]);
+        check("", LogFormat::Text, [false, true, false]);
+        check("off", LogFormat::Json, [false; 3]);
+        check("info", LogFormat::Text, [true; 3]);
+        let error = targets("serve=loud", LogFormat::Json).unwrap_err();
+        assert!(error.starts_with("PERIHELION_LOG is `serve=loud`: give a level (off, "), "{error}");
     }
 
     #[test]

@@ -14,8 +14,10 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AllOf, Object, OneOf, Schema};
 
+use crate::blocking;
 use crate::context::Context;
 use crate::error::ApiError;
+use crate::excerpt::excerpt;
 use crate::foreign_fields::is_foreign;
 use crate::json::{Typed, UniqueKeys};
 
@@ -23,12 +25,20 @@ use crate::json::{Typed, UniqueKeys};
 const MAX_DEPTH: usize = 64;
 /// How many changed letters make a field a typing error.
 const MAX_DISTANCE: usize = 2;
+/// The most unknown fields that are compared with the known ones.
+const MAX_COMPARED: usize = 32;
+/// The most fields of a body, and of an object in it that is read field by field.
+const MAX_FIELDS: usize = 1024;
+/// The most unknown fields of inner objects that a group names; the others are counted.
+const MAX_NAMED: usize = 1024;
+/// The most bytes of the path of an unknown field.
+const MAX_PATH: usize = 128;
 
 /// The body of a request.
 pub(crate) struct Body<T>(pub(crate) T);
 
 /// A body that is made of one or more groups of fields.
-pub(crate) trait RequestBody: ToSchema + Sized {
+pub(crate) trait RequestBody: ToSchema + Sized + Send + 'static {
     /// Takes the groups.
     ///
     /// # Errors
@@ -43,6 +53,15 @@ pub(crate) struct Fields {
     unknown: Option<BTreeSet<String>>,
     /// Paths within objects whose groups were taken.
     unknown_within: BTreeSet<String>,
+    /// Unknown fields of inner objects that have no path above.
+    unnamed: usize,
+}
+
+/// Fields of a body that have no effect.
+struct Ignored {
+    paths: BTreeSet<String>,
+    /// How many more there are.
+    unnamed: usize,
 }
 
 impl Fields {
@@ -77,25 +96,30 @@ impl Fields {
     ) -> Result<T, ApiError> {
         let object = match self.object.as_object_mut().and_then(|fields| fields.remove(name)) {
             None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(object)) => object,
+            Some(Value::Object(object)) => {
+                check_count(&object, name).map_err(|error| ApiError { param: Some(name.to_string()), ..error })?;
+                object
+            }
             Some(_) => return Err(ApiError::invalid(name, format!("{name}: give an object"))),
         };
         let mut fields = Fields::new(object);
         let groups = read(&mut fields).map_err(|error| error.within(name))?;
-        self.unknown_within.extend(fields.into_unknown().iter().map(|path| format!("{name}.{path}")));
+        let Ignored { paths, unnamed } = fields.into_ignored();
+        self.unknown_within.extend(paths.iter().map(|path| format!("{name}.{path}")));
+        self.unnamed += unnamed;
         Ok(groups)
     }
 
     fn new(mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
-        Fields { object: Value::Object(object), unknown: None, unknown_within: BTreeSet::new() }
+        Fields { object: Value::Object(object), unknown: None, unknown_within: BTreeSet::new(), unnamed: 0 }
     }
 
-    /// The paths that no group has taken.
-    fn into_unknown(self) -> BTreeSet<String> {
-        let mut unknown = self.unknown.unwrap_or_default();
-        unknown.extend(self.unknown_within);
-        unknown
+    /// The fields that no group has taken.
+    fn into_ignored(self) -> Ignored {
+        let mut paths = self.unknown.unwrap_or_default();
+        paths.extend(self.unknown_within);
+        Ignored { paths, unnamed: self.unnamed }
     }
 
     /// Takes a group of fields.
@@ -103,10 +127,15 @@ impl Fields {
     /// # Errors
     /// If a field has a type or a value that it cannot have.
     pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        let mut unknown = BTreeSet::new();
+        let (mut unknown, mut unnamed) = (BTreeSet::new(), 0);
         let mut note = |path: serde_ignored::Path<'_>| {
+            let is_inner = !matches!(path, serde_ignored::Path::Map { parent: serde_ignored::Path::Root, .. });
+            if is_inner && unknown.len() >= MAX_FIELDS + MAX_NAMED {
+                unnamed += 1;
+                return;
+            }
             // A `?` stands for an optional value, which is no part of the path in JSON.
-            unknown.insert(path.to_string().replace(".?", ""));
+            unknown.insert(excerpt(&path.to_string().replace(".?", ""), MAX_PATH).into_owned());
         };
         let reader = serde_ignored::Deserializer::new(Typed(&self.object), &mut note);
         let group = serde_path_to_error::deserialize(reader).map_err(|error| {
@@ -122,6 +151,7 @@ impl Fields {
                 _ => ApiError::invalid(&path, format!("{path}: {problem}")),
             }
         })?;
+        self.unnamed += unnamed;
         self.unknown = Some(match self.unknown.take() {
             Some(before) => common(&before, &unknown),
             None => unknown,
@@ -168,14 +198,26 @@ where
                 };
                 ApiError::new(status, code, rejection.body_text())
             })?;
-        let mut fields = Fields::new(parse(&bytes)?);
-        drop(bytes);
-        let body = T::read(&mut fields)?;
-        let unknown = fields.into_unknown();
-        check_spelling::<T>(&unknown)?;
-        context.note(|facts| facts.ignored.extend(unknown));
+        let (body, ignored) = blocking::run_on(bytes.len(), move || read(bytes)).await?;
+        context.note(|facts| {
+            facts.ignored.extend(ignored.paths);
+            facts.unnamed_ignored += ignored.unnamed;
+        });
         Ok(Body(body))
     }
+}
+
+/// The groups of a body, and its fields that have no effect.
+///
+/// # Errors
+/// If it is not a JSON object, a field cannot have its value, or one seems to be misspelled.
+fn read<T: RequestBody>(bytes: Bytes) -> Result<(T, Ignored), ApiError> {
+    let mut fields = Fields::new(parse(&bytes)?);
+    drop(bytes);
+    let body = T::read(&mut fields)?;
+    let ignored = fields.into_ignored();
+    check_spelling::<T>(&ignored.paths)?;
+    Ok((body, ignored))
 }
 
 /// A body has to say that it is JSON: browsers send other types to any server without asking. Ollama reads bodies of any
@@ -221,9 +263,18 @@ fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
         ApiError::bad_request(format!("{body}: {problem} at line {line}, column {column}"))
     })?;
     match value {
-        Value::Object(object) => Ok(object),
+        Value::Object(object) => check_count(&object, "the body").map(|()| object),
         _ => Err(ApiError::bad_request("the body is not a JSON object")),
     }
+}
+
+/// Refuses an object whose fields are too many to name.
+fn check_count(object: &Map<String, Value>, name: &str) -> Result<(), ApiError> {
+    if object.len() <= MAX_FIELDS {
+        return Ok(());
+    }
+    let message = format!("{name} has {} fields, at most {MAX_FIELDS} are read", object.len());
+    Err(ApiError::bad_request(message))
 }
 
 /// Where a body is nested too deeply, if it is.
@@ -246,29 +297,35 @@ fn too_deep(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Refuses unknown fields that are one or two letters away from a known one, unless they are those of other servers.
+/// Refuses unknown fields that are one or two letters away from a known one, unless they are those of other servers. The time
+/// is bounded: clients choose how many fields there are, and how long.
 fn check_spelling<T: ToSchema>(unknown: &BTreeSet<String>) -> Result<(), ApiError> {
-    let top = || unknown.iter().filter(|path| !path.contains('.') && !is_foreign(path));
-    if top().next().is_none() {
+    let mut top = unknown.iter().filter(|path| !path.contains('.') && !is_foreign(path)).peekable();
+    if top.peek().is_none() {
         return Ok(());
     }
     let (mut known, mut schemas) = (Vec::new(), Vec::new());
     T::schemas(&mut schemas);
     properties(&T::schema(), &schemas, &mut known);
-    for name in top() {
-        let near = |field: &&String| {
-            // Short names are near to too many others.
-            let distance = strsim::damerau_levenshtein(name, field);
-            distance <= MAX_DISTANCE && distance * 3 <= field.len()
-        };
-        if let Some(nearest) =
-            known.iter().filter(near).min_by_key(|field| strsim::damerau_levenshtein(name, field))
-        {
+    let longest = known.iter().map(String::len).max().unwrap_or(0) + MAX_DISTANCE;
+    for name in top.filter(|name| name.chars().count() <= longest).take(MAX_COMPARED) {
+        let near = known.iter().filter_map(|field| Some((distance(name, field)?, field)));
+        if let Some((_, nearest)) = near.min_by_key(|(distance, _)| *distance) {
             let message = format!("there is no field `{name}`: did you mean `{nearest}`?");
             return Err(ApiError::invalid(name, message));
         }
     }
     Ok(())
+}
+
+/// How many letters were changed in a field's name, if it still looks like that field.
+fn distance(name: &str, field: &str) -> Option<usize> {
+    // Short names are near to too many others.
+    let most = MAX_DISTANCE.min(field.len() / 3);
+    if name.chars().count().abs_diff(field.chars().count()) > most {
+        return None;
+    }
+    Some(strsim::damerau_levenshtein(name, field)).filter(|distance| *distance <= most)
 }
 
 /// The names of an object's properties, those of its groups included.

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use crate::access;
 use crate::error::ApiError;
+use crate::excerpt::excerpt;
 use crate::listener::{Connection, OpenRequest};
 use crate::models::ActiveModel;
 use crate::operations::metrics::Answers;
@@ -32,6 +33,9 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const IGNORED: HeaderName = HeaderName::from_static("x-peri-ignored");
 /// The longest id that is taken from a client.
 const MAX_ID: usize = 128;
+/// The most bytes of [`IGNORED`], and of a field in it: clients and proxies take heads of 8 KiB.
+const MAX_IGNORED: usize = 2 << 10;
+const MAX_IGNORED_FIELD: usize = 128;
 
 /// The facts of a request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -64,6 +68,12 @@ pub(crate) struct RequestReport {
     tokens_per_second: Option<f64>,
     /// Why the last of its answers ended.
     pub(crate) finish: Option<&'static str>,
+    /// The code of the error that it ended with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'static str>,
+    /// What the error says, without what its client wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
     /// Since it came, or until it ended.
     pub(crate) seconds: f64,
     is_running: bool,
@@ -91,6 +101,8 @@ impl RequestReport {
             first_token: answers.and_then(Answers::first_token).map(seconds),
             tokens_per_second: answers.and_then(Answers::tokens_per_second).map(f64::round),
             finish: facts.finish,
+            error: facts.error,
+            message: facts.message.clone(),
             seconds: seconds(record.began.elapsed()),
             is_running: true,
         }
@@ -154,6 +166,8 @@ pub(crate) struct Facts {
     pub(crate) key: Option<String>,
     /// Fields that have no effect.
     pub(crate) ignored: BTreeSet<String>,
+    /// How many more there are, of which nothing else is known.
+    pub(crate) unnamed_ignored: usize,
     /// The id of the model.
     pub(crate) model: Option<String>,
     pub(crate) status: Option<StatusCode>,
@@ -166,9 +180,9 @@ pub(crate) struct Facts {
     pub(crate) finish: Option<&'static str>,
     /// The answers of a model that makes text.
     pub(crate) answers: Option<Answers>,
-    /// The code of the error that it ended with.
-    #[cfg(feature = "otlp")]
+    /// The code of the error that it ended with, and what that says.
     pub(crate) error: Option<&'static str>,
+    message: Option<String>,
     #[cfg(feature = "otlp")]
     pub(crate) span: SpanFacts,
 }
@@ -194,6 +208,11 @@ impl Context {
     /// Notes facts.
     pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
         note(&mut self.facts());
+    }
+
+    /// Notes the error that the request ends with.
+    pub(crate) fn note_error(&self, error: &ApiError) {
+        self.note(|facts| facts.note_error(error));
     }
 
     /// Measures of `n` answers of a model to each of the requests.
@@ -245,6 +264,45 @@ impl Context {
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.0.lock()
     }
+}
+
+impl Facts {
+    fn note_error(&mut self, error: &ApiError) {
+        self.error = Some(error.code);
+        self.message = Some(error.logged());
+    }
+
+    /// The fields without effect, for a header; `None` if there are none.
+    fn ignored_header(&self) -> Option<HeaderValue> {
+        let (mut text, mut named) = (String::new(), 0);
+        for path in &self.ignored {
+            let shown = printable(&excerpt(path, MAX_IGNORED_FIELD));
+            if text.len() + shown.len() > MAX_IGNORED {
+                break;
+            }
+            let comma = if text.is_empty() { "" } else { ", " };
+            text.extend([comma, &shown]);
+            named += 1;
+        }
+        let others = self.ignored.len() - named + self.unnamed_ignored;
+        if others > 0 {
+            text.push_str(&format!("{}and {others} more", if text.is_empty() { "" } else { ", " }));
+        }
+        HeaderValue::from_str(&text).ok().filter(|_| !text.is_empty())
+    }
+}
+
+/// A text in the characters that headers can have; others are escaped.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => out.push(c),
+            '…' => out.push_str("..."),
+            _ => out.extend(c.escape_unicode()),
+        }
+    }
+    out
 }
 
 impl Record {
@@ -324,24 +382,19 @@ pub(crate) async fn attach(
         None => next.run(request).await,
     };
     let status = response.status();
-    let reason = response.extensions().get::<ApiError>().map(|error| error.code);
-    context.0.server.metrics.note_response(&context.0.route, status, reason);
-    let mut ignored = String::new();
-    context.note(|facts| {
+    let error = response.extensions().get::<ApiError>();
+    context.0.server.metrics.note_response(&context.0.route, status, error.map(|error| error.code));
+    let ignored = {
+        let mut facts = context.facts();
         facts.status = Some(status);
-        #[cfg(feature = "otlp")]
-        {
-            facts.error = reason;
-        }
-        ignored = facts.ignored.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    });
+        error.into_iter().for_each(|error| facts.note_error(error));
+        facts.ignored_header()
+    };
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(context.id()) {
         headers.insert(REQUEST_ID, id);
     }
-    if !ignored.is_empty()
-        && let Ok(ignored) = HeaderValue::from_str(&ignored)
-    {
+    if let Some(ignored) = ignored {
         headers.insert(IGNORED, ignored);
     }
     if is_last() && !is_http2 {
@@ -372,5 +425,36 @@ impl<S: Sync> FromRequestParts<S> for Context {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Context, Infallible> {
         let context = parts.extensions.get::<Context>().cloned();
         Ok(context.expect("every route has the layer `context::attach`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ignored: &[&str], unnamed: usize, expected: Option<&str>) {
+        let ignored = ignored.iter().map(ToString::to_string).collect();
+        let facts = Facts { ignored, unnamed_ignored: unnamed, ..Facts::default() };
+        let header = facts.ignored_header();
+        assert_eq!(header.as_ref().map(|header| header.to_str().unwrap()), expected);
+    }
+
+    #[test]
+    fn header_of_ignored_fields_is_bounded_and_counts_the_others() {
+        check(&[], 0, None);
+        check(&["b", "a"], 0, Some("a, b"));
+        check(&["größe\n"], 0, Some("gr\\u{f6}\\u{df}e\\u{a}"));
+        check(&["a"], 312, Some("a, and 312 more"));
+        check(&[], 1, Some("and 1 more"));
+        let many = (0..5000).map(|index| format!("field{index:04}"));
+        let facts = Facts { ignored: many.collect(), ..Facts::default() };
+        let header = facts.ignored_header().unwrap();
+        let text = header.to_str().unwrap();
+        assert!(text.len() <= MAX_IGNORED + 200, "{}", text.len());
+        let named = text.split(", ").count() - 1;
+        assert!(text.ends_with(&format!(", and {} more", 5000 - named)), "{text}");
+        let long = "x".repeat(1 << 20);
+        let facts = Facts { ignored: [long].into(), ..Facts::default() };
+        assert!(facts.ignored_header().unwrap().len() <= MAX_IGNORED_FIELD + 2);
     }
 }

@@ -10,6 +10,7 @@ use pipelines::TextError;
 use pipelines::error::InvalidField;
 use serde_json::json;
 
+use crate::excerpt::excerpt;
 use crate::listener::Address;
 
 /// A server that cannot start, or had to end.
@@ -109,6 +110,13 @@ pub enum Error {
     Start(std::io::Error),
 }
 
+/// The most bytes of a message, and of the name of a field: both may quote the request.
+const MAX_MESSAGE: usize = 2048;
+const MAX_PARAM: usize = 256;
+/// The most bytes of a message in the log, and of a name in it.
+const MAX_LOGGED: usize = 400;
+const MAX_LOGGED_NAME: usize = 80;
+
 /// A request that is refused or fails. Every protocol shows it in its own shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -124,7 +132,8 @@ pub(crate) struct ApiError {
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { status, code, message: message.into(), param: None, retry_after: None }
+        let message = bounded(message.into(), MAX_MESSAGE);
+        ApiError { status, code, message, param: None, retry_after: None }
     }
 
     /// A request that is wrong as a whole.
@@ -134,7 +143,7 @@ impl ApiError {
 
     /// A request with a field that is wrong.
     pub(crate) fn invalid(param: impl Into<String>, message: impl Into<String>) -> ApiError {
-        ApiError { param: Some(param.into()), ..ApiError::bad_request(message) }
+        ApiError { param: Some(bounded(param.into(), MAX_PARAM)), ..ApiError::bad_request(message) }
     }
 
     /// The error of a request that was cancelled through an admin route.
@@ -182,6 +191,22 @@ impl ApiError {
             self.message
         };
         ApiError { param: Some(format!("{object}.{param}")), message, ..self }
+    }
+
+    /// The message for the log, which holds nothing that users wrote: quoted values are left out, names stay.
+    pub(crate) fn logged(&self) -> String {
+        let mut out = String::new();
+        let mut rest = &self.message[..];
+        while let Some(start) = rest.find(['"', '`']) {
+            let quote = &rest[start..=start];
+            let quoted = &rest[start + 1..];
+            let end = end_of_quoted(quoted, quote).unwrap_or(quoted.len());
+            let shown = if quote == "`" && is_name(&quoted[..end]) { &quoted[..end] } else { "…" };
+            out.extend([&rest[..start], quote, shown, quote]);
+            rest = quoted.get(end + 1..).unwrap_or_default();
+        }
+        out.push_str(rest);
+        bounded(out, MAX_LOGGED)
     }
 
     /// The type of the error in the shape of OpenAI.
@@ -235,6 +260,10 @@ impl From<&pipelines::Error> for ApiError {
                 "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it, \
                  or start the server with a larger max_length"
             )),
+            E::PromptTooLarge { bytes, most, limit } => too_long(format!(
+                "the prompt has {bytes} bytes, but this model's maximum context length is {limit} tokens, which stand \
+                 for at most {most} bytes: shorten it"
+            )),
             E::TooLong(_) | E::TextTooLong { .. } | E::PairTooLong { .. } => too_long(message),
             E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => of_fields(fields),
             E::EmptyPrompt
@@ -263,6 +292,26 @@ impl From<&pipelines::Error> for ApiError {
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
     }
+}
+
+fn bounded(text: String, limit: usize) -> String {
+    if text.len() <= limit { text } else { excerpt(&text, limit).into_owned() }
+}
+
+/// Where a text in quotes ends. In double quotes, a backslash escapes.
+fn end_of_quoted(text: &str, quote: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.bytes().position(|byte| {
+        let is_end = !is_escaped && quote.as_bytes() == [byte];
+        is_escaped = !is_escaped && byte == b'\\' && quote == "\"";
+        is_end
+    })
+}
+
+/// Whether a text could be the name of a field, a model or a route, and not something that a user wrote.
+fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@/[]{}".contains(&byte);
+    text.len() <= MAX_LOGGED_NAME && text.bytes().all(is_plain)
 }
 
 /// Errors of names are the client's, those of the hub are the hub's.
@@ -321,6 +370,27 @@ fn of_fields(fields: &[InvalidField]) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_that_quote_a_request_are_bounded() {
+        let text = "x".repeat(1 << 20);
+        let error = ApiError::invalid(&text, format!("there is no field `{text}`: give another"));
+        assert!(error.message.len() <= MAX_MESSAGE && error.param.as_ref().unwrap().len() <= MAX_PARAM);
+        assert!(error.message.starts_with("there is no field `xxx"), "{}", error.message);
+        assert!(error.message.ends_with("xxx`: give another"), "{}", error.message);
+    }
+
+    #[test]
+    fn logged_messages_keep_names_and_leave_out_values() {
+        let check = |message: &str, expected: &str| {
+            assert_eq!(ApiError::bad_request(message).logged(), expected);
+        };
+        check("there is no field `stopp`: did you mean `stop`?", "there is no field `stopp`: did you mean `stop`?");
+        check("a: invalid type: string \"my \\\"secret\\\"\", expected u32", "a: invalid type: string \"…\", expected u32");
+        check("there is no model `my secret text`", "there is no model `…`");
+        check("cut \"off", "cut \"…\"");
+        check("the body has 3 fields", "the body has 3 fields");
+    }
 
     #[test]
     fn library_errors_have_status_code_and_parameter() {

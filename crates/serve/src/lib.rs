@@ -17,6 +17,7 @@ mod conversation;
 mod dry_run;
 mod error;
 mod error_shape;
+mod excerpt;
 mod foreign_fields;
 mod form;
 mod generation;
@@ -45,7 +46,7 @@ mod traces;
 mod truncation;
 
 pub use access::Keys;
-pub use access_log::LogFormat;
+pub use access_log::{LogFormat, json_log_line, show_logs};
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use listener::{Address, TlsFiles};

@@ -14,6 +14,7 @@ use utoipa_axum::routes;
 use crate::access;
 use crate::admission;
 use crate::anthropic::{count_tokens, messages};
+use crate::blocking;
 use crate::context;
 use crate::error::ApiError;
 use crate::error_shape;
@@ -99,6 +100,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(context::cancellable))
+        .layer(middleware::from_fn(blocking::answer_large))
         .layer(DefaultBodyLimit::max(shared.config.max_body_bytes))
         .layer(middleware::from_fn_with_state(Arc::clone(shared), access::check_key));
     // The last layer is the first to see a request.

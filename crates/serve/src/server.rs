@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use engine::devices::Platform;
 use pipelines::ToolFormat;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_rustls::rustls;
 
 use crate::Error;
@@ -200,6 +200,7 @@ impl Shared {
     async fn ended(&self) {
         // The senders live as long as the server.
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        tracing::info!("ending: {} requests run", *self.work.borrow());
         let mut work = self.work.subscribe();
         let time = self.config.drain_timeout;
         if tokio::time::timeout(time, work.wait_for(|open| *open == 0)).await.is_ok() {
@@ -221,18 +222,34 @@ impl Shared {
 }
 
 /// How long requests that are cancelled may take to say so.
-const CANCEL: Duration = Duration::from_secs(1);
+const CANCEL: Duration = Duration::from_secs(3);
+/// How long the threads that answer requests may take beyond all other times.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Threads that answer requests. They parse, render and write; models compute on threads of their own.
 const THREADS: usize = 2;
+/// The most threads that block or answer large requests, most of which wait for a model: more than may wait for one.
+const BLOCKING_THREADS: usize = 2048;
 
 /// A server that answers requests.
 pub struct Server {
     runtime: Runtime,
     shared: Arc<Shared>,
-    /// Accepts connections until the server ends.
-    accepting: JoinHandle<()>,
+    /// Closed when no connection is accepted any more and all are finished.
+    ended: Receiver<()>,
     addresses: Vec<Address>,
+}
+
+/// Held while connections are accepted; a defect that ends that ends the server.
+struct End {
+    shared: Arc<Shared>,
+    _ended: SyncSender<()>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
 }
 
 /// Steers a server from any thread.
@@ -260,6 +277,16 @@ impl ServerHandle {
     /// If one of them is wrong: all stay as they are.
     pub fn reload(&self) -> Result<(), Error> {
         self.0.reload()
+    }
+
+    /// Whether the threads that answer requests do something that they are given, within a time.
+    pub fn answers_within(&self, time: Duration) -> bool {
+        let (done, wait) = sync_channel(1);
+        self.0.models.runtime().spawn(async move {
+            // Whoever asked may have stopped waiting.
+            let _ = done.try_send(());
+        });
+        wait.recv_timeout(time).is_ok()
     }
 }
 
@@ -299,6 +326,7 @@ impl Server {
         let tls = config.tls.as_ref().map(TlsFiles::read).transpose()?;
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
+            .max_blocking_threads(BLOCKING_THREADS)
             .thread_name("serve")
             .enable_all()
             .build()
@@ -321,7 +349,7 @@ impl Server {
             responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
             requests: Requests::default(),
             metrics: Metrics::default(),
-            log: AccessLog::start(config.log).map_err(Error::Start)?,
+            log: AccessLog::new(config.log),
             #[cfg(feature = "otlp")]
             traces: config.traces.as_ref().map(|traces| Traces::start(traces, &config.build)).transpose()?,
             is_starting: AtomicBool::new(true),
@@ -330,10 +358,13 @@ impl Server {
             config,
         });
         let (routes, of_task) = (router(&shared), Arc::clone(&shared));
-        let accepting = runtime.spawn(async move {
+        let (end, ended) = sync_channel(0);
+        let end = End { shared: Arc::clone(&shared), _ended: end };
+        runtime.spawn(async move {
+            let _end = end;
             listener::serve(listeners, routes, &of_task, of_task.ended()).await;
         });
-        Ok(Server { runtime, shared, accepting, addresses })
+        Ok(Server { runtime, shared, ended, addresses })
     }
 
     /// Loads the models that fit into memory together, unless requests are to load them.
@@ -357,13 +388,17 @@ impl Server {
     }
 
     /// Waits until the server is stopped and the requests that run are finished. Until the last of them is over, new ones
-    /// are refused.
+    /// are refused. This thread keeps the time, so that the server ends in time whatever the threads that answer do.
     pub fn run(self) {
-        let Server { runtime, shared, accepting, .. } = self;
-        if let Err(defect) = runtime.block_on(accepting) {
-            tracing::error!("the server stopped accepting connections: {defect}");
+        let Server { runtime, shared, ended, .. } = self;
+        // The sender lives as long as the server.
+        let _ = runtime.block_on(shared.stop.subscribe().wait_for(|stop| *stop)).is_ok();
+        let most = shared.config.drain_timeout.saturating_add(CANCEL + listener::CLOSE + LATE);
+        if ended.recv_timeout(most) == Err(RecvTimeoutError::Timeout) {
+            tracing::error!("connections are cut: the server did not finish within {} s", most.as_secs_f64());
         }
         runtime.shutdown_background();
+        tracing::info!("ended");
         shared.log.finish();
         #[cfg(feature = "otlp")]
         shared.traces.iter().for_each(Traces::finish);
@@ -386,4 +421,61 @@ fn ips(addresses: &[Address]) -> Vec<IpAddr> {
         Address::Unix(_) => None,
     };
     addresses.iter().filter_map(ip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use cpu::Cpu;
+    use pipelines::config::PipelineConfig;
+
+    use super::*;
+
+    static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(1)));
+
+    /// Fault F2: whatever holds up the threads that answer, the end comes in time.
+    #[test]
+    fn server_ends_in_time_although_its_threads_are_blocked() {
+        let config = ServerConfig {
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            drain_timeout: Duration::from_millis(50),
+            models: ModelSettings { lazy: true, ..ModelSettings::default() },
+            ..ServerConfig::default()
+        };
+        let session = InferenceSession::builder().device(Arc::new(Cpu::new(1))).build().unwrap();
+        let models = vec![ModelConfig::new(PipelineConfig::default())];
+        let server = Server::start(config, models, Arc::new(session), &PLATFORM).unwrap();
+        let handle = server.handle();
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let (arrive, arrived) = sync_channel(THREADS);
+        for _ in 0..THREADS {
+            let (gate, arrive) = (Arc::clone(&gate), arrive.clone());
+            server.runtime.spawn(async move {
+                arrive.send(()).unwrap();
+                drop(gate.lock());
+            });
+        }
+        (0..THREADS).for_each(|_| arrived.recv().unwrap());
+        assert!(!handle.answers_within(Duration::from_millis(10)));
+        handle.stop();
+        server.run();
+        drop(closed);
+    }
+
+    #[test]
+    fn server_whose_threads_work_says_so() {
+        let config = ServerConfig {
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            models: ModelSettings { lazy: true, ..ModelSettings::default() },
+            ..ServerConfig::default()
+        };
+        let session = InferenceSession::builder().device(Arc::new(Cpu::new(1))).build().unwrap();
+        let models = vec![ModelConfig::new(PipelineConfig::default())];
+        let server = Server::start(config, models, Arc::new(session), &PLATFORM).unwrap();
+        assert!(server.handle().answers_within(Duration::from_secs(60)));
+        server.handle().stop();
+        server.run();
+    }
 }

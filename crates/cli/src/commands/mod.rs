@@ -10,6 +10,7 @@ pub(crate) mod encode;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod key;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod models;

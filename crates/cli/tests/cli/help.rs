@@ -3,12 +3,13 @@
 use crate::support::{Outcome, command, peri};
 
 /// Every command, with its words.
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 29] = [
     &[],
     &["run"],
     &["chat"],
     &["generate"],
     &["serve"],
+    &["key"],
     &["encode"],
     &["rerank"],
     &["classify"],

@@ -194,7 +194,16 @@ fn each_request_is_a_line_of_the_log_without_what_users_wrote() {
     let (code, log) = served.end();
     assert_eq!(code, Some(0));
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [answer, unknown] = &lines[..] else { panic!("{log}") };
+    let requests: Vec<&Value> = lines.iter().filter(|line| line.get("route").is_some()).collect();
+    let [answer, unknown] = requests[..] else { panic!("{log}") };
+    assert_eq!((answer.get("error"), &unknown["error"]), (None, &json!("invalid_request_error")), "{log}");
+    let messages: Vec<&str> = lines.iter().filter_map(|line| line["message"].as_str()).collect();
+    for part in ["listening on http://127.0.0.1:", "serving storyteller (", "loaded storyteller in ", "ending: 0 requests run", "ended"] {
+        assert!(messages.iter().any(|message| message.starts_with(part)), "{part} in {log}");
+    }
+    for line in lines.iter().filter(|line| line.get("route").is_none()) {
+        assert!(line["time"].is_string() && line["level"] == "info", "{line}");
+    }
     for (name, value) in [
         ("id", json!("mine")),
         ("key", json!("default")),
@@ -295,7 +304,9 @@ fn the_unit_of_systemd_starts_a_server() {
     let start = start.replace("/etc/peri/keys", &keys).replace("--port 8000", "");
     let mut served = serve(&start.split_whitespace().collect::<Vec<_>>(), &[]);
     served.signal("-TERM");
-    assert_eq!(served.end(), (Some(0), String::new()));
+    let (code, log) = served.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
 
     let text = unit.replace("/usr/local/bin/peri", env!("CARGO_BIN_EXE_peri"));
     let file = folder.file("peri.service", text);
@@ -320,7 +331,7 @@ fn the_image_starts_a_server_and_probes_it() {
     let mut served = serve(&start, &[("PERI_API_KEY", "secret")]);
     let port = served.address.rsplit(':').next().unwrap().to_string();
     let probe: Vec<&str> = probe.iter().skip(1).map(String::as_str).chain(["--port", &port]).collect();
-    assert_eq!(peri(&probe).code, Some(0));
+    assert_eq!(peri(&probe).code, Some(0), "it needs no key");
     served.signal("-TERM");
     assert_eq!(served.end().0, Some(0));
     let gone = peri(&probe);
@@ -329,6 +340,158 @@ fn the_image_starts_a_server_and_probes_it() {
         "{}",
         gone.stderr
     );
+}
+
+/// Whether the example for Kubernetes has flags and probes of the server. Its arguments are a list as JSON writes it.
+#[test]
+fn the_example_for_kubernetes_starts_a_server_that_its_probes_find_ready() {
+    let path = testdata::repository().join("deploy/kubernetes.yaml");
+    let example = std::fs::read_to_string(&path).unwrap();
+    let line = example.lines().find_map(|line| line.trim().strip_prefix("args: ")).unwrap();
+    let words: Vec<String> = serde_json::from_str(line).unwrap();
+    let folder = Folder::new("serve-kubernetes");
+    let key = peri(&["key", "alice", "--key-file", &folder.path().join("keys").display().to_string()]);
+    assert_eq!(key.code, Some(0), "{}", key.stderr);
+    let keys = folder.path().join("keys").display().to_string();
+    let is_kept = |word: &&str| !matches!(*word, "serve" | "Qwen/Qwen3-0.6B-GGUF:q8_0" | "--port" | "8000");
+    let words = words.iter().map(String::as_str).filter(is_kept);
+    let words: Vec<&str> = words.map(|word| if word == "/etc/peri/keys" { &keys } else { word }).collect();
+    let mut served = serve(&words, &[]);
+    let probes: Vec<&str> = example
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("httpGet: {path: "))
+        .filter_map(|rest| rest.split(',').next())
+        .collect();
+    assert_eq!(probes, ["/ready", "/ready", "/live"]);
+    for probe in probes {
+        assert!(served.reply("GET", probe, "", "").starts_with("HTTP/1.1 200"), "{probe}");
+    }
+    served.signal("-TERM");
+    assert_eq!(served.end().0, Some(0));
+
+    let read = "import sys, yaml; print(len(list(yaml.safe_load_all(open(sys.argv[1])))))";
+    match Command::new("python3").args(["-c", read]).arg(&path).output() {
+        Ok(output) if output.status.success() => assert_eq!(output.stdout, b"4\n"),
+        _ => testdata::skip("no parser of YAML for Python"),
+    }
+}
+
+/// What systemd hears of a server: when it is ready, while it lives, and when it ends.
+#[test]
+fn systemd_hears_when_the_server_is_ready_lives_and_ends() {
+    let folder = Folder::new("serve-notify");
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let path = path.display().to_string();
+    let mut served = serve(&[], &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "300000")]);
+    let heard = || {
+        let mut text = [0; 64];
+        let bytes = socket.recv(&mut text).unwrap();
+        String::from_utf8(text[..bytes].to_vec()).unwrap()
+    };
+    let mut first = [heard(), heard()];
+    // A slow start is heard of between two signs of life.
+    while !first.iter().any(|message| message == "READY=1") {
+        first[0] = heard();
+    }
+    while heard() != "WATCHDOG=1" {}
+    served.signal("-TERM");
+    while heard() != "STOPPING=1" {}
+    assert_eq!(served.end().0, Some(0));
+}
+
+#[test]
+fn a_made_key_lets_its_client_in_and_its_line_names_no_secret() {
+    let folder = Folder::new("serve-key");
+    let file = folder.file("keys", "# keys");
+    let made = peri(&["key", "alice", "--scopes", "infer,metrics", "--key-file", &file, "--json"]).text();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let (key, line) = (made["key"].as_str().unwrap(), made["line"].as_str().unwrap());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("# keys\n{line}\n"));
+    assert!(line.starts_with("alice:infer,metrics:") && !line.contains(key), "{line}");
+    let mut served = serve(&["--key-file", &file], &[]);
+    let status = |path: &str, key: &str| {
+        served.reply("GET", path, &format!("x-api-key: {key}\r\n"), "")[9..12].to_string()
+    };
+    assert_eq!(status("/v1/models", key), "200");
+    assert_eq!(status("/metrics", key), "200");
+    assert_eq!(status("/admin/requests", key), "403");
+    assert_eq!(status("/v1/models", "peri-other"), "401");
+    served.signal("-TERM");
+    served.end();
+    let plain = peri(&["key", "bob"]).text();
+    assert!(plain.contains("\n  peri-") && plain.contains("\n  bob:infer:"), "{plain}");
+    for (arguments, part) in [
+        (&["key", "a b"][..], "the name has to be"),
+        (&["key", "alice", "--scopes", "root"], "unknown scope: \"root\""),
+        (&["key", "alice", "--key-file", "/nothing/keys"], "cannot write the key to /nothing/keys"),
+    ] {
+        let outcome = peri(arguments);
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn aliases_templates_and_sampling_of_flags_hold_for_requests_that_do_not_say() {
+    let folder = Folder::new("serve-flags");
+    let template = folder.file("template.jinja", "{{ messages[0].content }} upon a time");
+    let flags = ["--alias", "gpt-4o", "--alias", "default", "--template", &template, "--temperature", "0"];
+    let mut served = serve(&flags, &[]);
+    let post = |path: &str, body: &Value| {
+        let reply = served.reply("POST", path, "", &body.to_string());
+        serde_json::from_str::<Value>(reply.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    let messages = json!([{"role": "user", "content": "Once"}]);
+    for model in ["gpt-4o", "default", "storyteller"] {
+        let rendered = post("/apply-template", &json!({"model": model, "messages": messages}));
+        assert_eq!(rendered["prompt"], "Once upon a time", "{model}");
+    }
+    let answer = |temperature: Option<f64>| {
+        let body = json!({"prompt": "Once", "max_tokens": 24, "ignore_eos": true, "temperature": temperature});
+        post("/v1/completions", &body)["choices"][0]["text"].clone()
+    };
+    assert_eq!(answer(None), answer(Some(0.0)));
+    served.signal("-TERM");
+    served.end();
+
+    let file = folder.file(
+        "serve.toml",
+        &format!("[[model]]\npath = \"storyteller\"\ntemplate = \"{template}\"\ntemperature = 0.0\n"),
+    );
+    let mut served = serve(&["--config", &file], &[]);
+    let body = json!({"messages": messages}).to_string();
+    assert!(served.reply("POST", "/apply-template", "", &body).contains("Once upon a time"));
+    served.signal("-TERM");
+    served.end();
+
+    let wrong = folder.file("wrong.toml", "[[model]]\npath = \"storyteller\"\ntemperature = -1\n");
+    for (arguments, part) in [
+        (&["--template", "/nothing"][..], "--template /nothing: "),
+        (&["--temperature", "-1"], "--temperature"),
+        (&["--config", &wrong], "temperature: give a number"),
+    ] {
+        let outcome = peri(&[&["serve", "--port", "0", "--quiet"], arguments].concat());
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(part), "{}", outcome.stderr);
+    }
+}
+
+/// Fault F12: a reader of the log that takes nothing holds up neither requests nor the end.
+#[test]
+fn a_full_log_holds_up_neither_requests_nor_the_end() {
+    let mut served = serve(&["--drain-timeout", "0.2", "--max-length", "512"], &[]);
+    // More lines than a pipe holds.
+    for _ in 0..600 {
+        assert!(served.reply("GET", "/ready", "", "").starts_with("HTTP/1.1 200"));
+    }
+    let body =
+        json!({"prompt": "Once", "max_tokens": 500, "ignore_eos": true, "n": 64, "stream": true}).to_string();
+    let mut stream = served.send("POST", "/v1/completions", "", &body);
+    assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+    served.signal("-TERM");
+    let end = rest(stream);
+    assert!(end.contains("data: [DONE]") || end.contains("the server is shutting down"), "{end}");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }
 
 /// A control group with a quota, if this process may make one.
@@ -448,9 +611,10 @@ fn a_clock_that_jumps_ends_no_request() {
         let texts: Vec<String> = streams.into_iter().map(|stream| streamed_text(&rest(stream))).collect();
         served.signal("-TERM");
         let (code, log) = served.end();
-        assert_eq!((code, log.lines().count()), (Some(0), 16), "{log}");
-        let seconds = |line: &str| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap();
-        assert!(log.lines().map(seconds).all(|seconds| seconds < 60.0), "{log}");
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let seconds: Vec<f64> = lines.filter_map(|line| line["seconds"].as_f64()).collect();
+        assert_eq!((code, seconds.len()), (Some(0), 16), "{log}");
+        assert!(seconds.iter().all(|seconds| *seconds < 60.0), "{log}");
         texts
     };
     assert_eq!(texts(&[("LD_PRELOAD", &library), ("CLOCK_JUMPS", "1")]), texts(&[]));

@@ -60,7 +60,7 @@ fn main() -> Result<(), Error> {
 
     let id = "model".to_string();
     let model =
-        ModelConfig { id: id.clone(), aliases: vec![], kind: None, config, keep_alive: None, pin: false };
+        ModelConfig { id: id.clone(), ..ModelConfig::new(config) };
     let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
     let server = ServerConfig { addresses, log: LogFormat::Off, ..ServerConfig::default() };
     let server = Server::start(server, vec![model], session, &PLATFORM)?;

@@ -82,6 +82,18 @@ impl Keys {
         Ok(Keys { file: Some(path.to_path_buf()), listed, ..self })
     }
 
+    /// A new key that nobody can guess, and its line in a file of keys.
+    ///
+    /// # Errors
+    /// If the name or a scope cannot stand in such a line.
+    pub fn generate(name: &str, scopes: &str) -> Result<(String, String), String> {
+        let random = || uuid::Uuid::new_v4().simple().to_string();
+        let secret = format!("peri-{}{}", random(), random());
+        let line = Keys::line(name, scopes, &secret);
+        Key::parse(&line)?;
+        Ok((secret, line))
+    }
+
     /// The line of a key in a file of keys.
     pub fn line(name: &str, scopes: &str, secret: &str) -> String {
         let mut line = format!("{name}:{scopes}:");
@@ -180,8 +192,9 @@ impl Access {
         let is_under = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         match path {
             "/live" | "/" => Access::Open,
-            "/ready" | "/health" | "/version" | "/openapi.json" => Access::AnyKey,
-            "/ping" | "/v2/health/live" | "/v2/health/ready" => Access::AnyKey,
+            // Probes have no key. What else these routes know is shown to clients with one.
+            "/ready" | "/health" | "/ping" | "/v2/health/live" | "/v2/health/ready" => Access::Open,
+            "/version" | "/openapi.json" => Access::AnyKey,
             "/metrics" => Access::Scope(Scope::Metrics),
             "/api/pull" | "/api/copy" | "/api/create" | "/api/delete" => Access::Scope(Scope::Admin),
             _ if is_under("/ui") => Access::Open,
@@ -219,6 +232,18 @@ mod tests {
         ] {
             assert_eq!(Key::parse(&line).unwrap_err(), problem, "{line}");
         }
+    }
+
+    #[test]
+    fn generated_key_is_that_of_its_line_and_never_the_same() {
+        let (secret, line) = Keys::generate("alice", "infer,metrics").unwrap();
+        let key = Key::parse(&line).unwrap();
+        assert_eq!(key.hash, blake3::hash(secret.as_bytes()));
+        assert!(!line.contains(&secret) && secret.len() == 69, "{secret}");
+        assert_ne!(Keys::generate("alice", "infer").unwrap().0, secret);
+        assert!(Keys::generate("a b", "infer").unwrap_err().starts_with("the name has to be"));
+        assert!(Keys::generate("a", "root").unwrap_err().starts_with("unknown scope"));
+        assert!(Keys::generate("a:b", "infer").is_err());
     }
 
     #[test]

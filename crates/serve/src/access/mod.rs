@@ -6,7 +6,7 @@ mod keys;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -21,9 +21,15 @@ use crate::error::ApiError;
 use crate::listener::Address;
 use crate::server::Shared;
 
+/// The most bytes of headers of requests that answers repeat.
+const MAX_REPEATED: usize = 2 << 10;
+
 /// Refuses requests whose `Host` or `Origin` shows that a browser sent them for a page of another site. Its own page
 /// under another name (DNS rebinding) is stopped by `Host`, all other pages by `Origin`.
 pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if let Err(error) = check_repeated(request.headers()) {
+        return error.into_response();
+    }
     if request.uri().path() == "/live" {
         return next.run(request).await;
     }
@@ -31,6 +37,24 @@ pub(crate) async fn check_host(State(shared): State<Arc<Shared>>, request: Reque
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Refuses headers of a browser that would make the head of the answer too large, which repeats them.
+fn check_repeated(headers: &HeaderMap) -> Result<(), ApiError> {
+    for name in [header::ORIGIN, header::ACCESS_CONTROL_REQUEST_HEADERS] {
+        let bytes: usize = headers.get_all(&name).iter().map(HeaderValue::len).sum();
+        if bytes > MAX_REPEATED {
+            let message = format!("the header {name} has {bytes} bytes, at most {MAX_REPEATED} are read");
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Err(ApiError::new(status, "head_too_large", message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a client may see facts about the server: it has a key, or needs none.
+pub(crate) fn may_see_facts(shared: &Shared, headers: &HeaderMap) -> bool {
+    shared.keys().check(headers, Access::AnyKey).is_ok()
 }
 
 /// Whether a path is one of a model, and not of those who run the server.

@@ -26,13 +26,11 @@ pub(crate) use tool_use::{ToolUse, declared};
 pub(crate) use turn::{AnswerReader, Reading, Turn};
 pub(crate) use usage::{Timings, Usage};
 
-use crate::blocking;
+use crate::blocking::{self, INLINE_BYTES};
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::models::ActiveModel;
 
-/// Prompts longer than this are made tokens on a thread that may block.
-const INLINE_BYTES: usize = 4096;
 /// The most log-probabilities of tokens in a response that is sent whole: each takes some hundred bytes.
 const MAX_LOGPROBS: usize = 1 << 20;
 
@@ -133,6 +131,7 @@ impl Generation {
             let event = tokio::select! {
                 biased;
                 error = context.cancelled() => {
+                    context.note_error(&error);
                     self.open = 0;
                     return Some(Err(error));
                 }
@@ -174,7 +173,9 @@ impl Generation {
             // The worker has ended: an error of each choice would say the same.
             Err(error) => {
                 self.open = 0;
-                return Some(Err(error.into()));
+                let error = ApiError::from(error);
+                self.context.note_error(&error);
+                return Some(Err(error));
             }
         };
         let choice = &mut self.choices[index];
@@ -190,8 +191,7 @@ impl Generation {
             EventKind::Failed(error) => {
                 self.open -= 1;
                 let error = ApiError::from(&**error);
-                #[cfg(feature = "otlp")]
-                self.context.note(|facts| facts.error = Some(error.code));
+                self.context.note_error(&error);
                 return Some(Err(error));
             }
             _ => {}
@@ -233,12 +233,31 @@ fn most_logprobs(request: &Request, max_length: usize) -> usize {
     of(tokens, request.logprobs).saturating_add(of(request.prompt.len(), request.scores()))
 }
 
-/// Bytes of the texts of a prompt.
+/// Bytes of the texts of a prompt, which are counted as far as it matters.
 fn size_of(prompt: &Prompt) -> usize {
     match prompt {
         Prompt::Text { text, .. } => text.len(),
         Prompt::Tokens(_) => 0,
-        Prompt::Chat(chat) => chat.messages.iter().map(|message| message.to_string().len()).sum(),
+        Prompt::Chat(chat) => {
+            let mut count = ByteCount(0);
+            // An error means that there are many.
+            let _ = chat.messages.iter().try_for_each(|message| serde_json::to_writer(&mut count, message));
+            count.0
+        }
+    }
+}
+
+/// Counts bytes until they are more than a thread of the runtime works on.
+struct ByteCount(usize);
+
+impl std::io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        if self.0 > INLINE_BYTES { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -250,8 +269,5 @@ pub(crate) async fn off_the_runtime<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if bytes <= INLINE_BYTES {
-        return Ok(work()?);
-    }
-    blocking::run(move || Ok(work()?)).await
+    blocking::run_on(bytes, move || Ok(work()?)).await
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
+/// The most tools of a request. Schemas that cannot be enforced are looked for tool by tool.
+const MAX_TOOLS: usize = 1024;
+
 /// Tools, and how they are to be used.
 #[derive(Debug, Default)]
 pub(crate) struct ToolUse {
@@ -40,6 +43,10 @@ impl ToolUse {
         is_parallel: Option<bool>,
     ) -> Result<ToolUse, ApiError> {
         let declared = declared.unwrap_or_default();
+        if declared.len() > MAX_TOOLS {
+            let message = format!("tools has {} entries: give at most {MAX_TOOLS}", declared.len());
+            return Err(ApiError::invalid("tools", message));
+        }
         let refuse = |error: TextError| ApiError::from(Error::from(error));
         let tools = Tool::list(&declared).map_err(refuse)?;
         let choice = choice.unwrap_or(&Value::Null);
@@ -168,6 +175,10 @@ fn allowed(choice: &Value, tools: &[Tool]) -> Result<Option<Vec<String>>, ApiErr
         let message = || format!("tool_choice: no tool is named {name:?}");
         is_declared.then(|| name.to_string()).ok_or_else(|| ApiError::invalid("tool_choice", message()))
     };
+    if names.clone().count() > MAX_TOOLS {
+        let message = format!("tool_choice: allowed_tools has more than {MAX_TOOLS} entries");
+        return Err(ApiError::invalid("tool_choice", message));
+    }
     let names = names.map(name).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {
         return Err(ApiError::invalid("tool_choice", "tool_choice: allowed_tools has no tools"));

@@ -30,6 +30,8 @@ pub(crate) struct Turn {
     pub(crate) hides_reasoning: bool,
     /// The form of the text.
     pub(crate) form: Option<Form>,
+    /// Whether a prompt that is too long is cut, so that it is made tokens however long it is.
+    pub(crate) is_cut: bool,
 }
 
 /// A turn as the model reads it.
@@ -80,7 +82,7 @@ impl Defaults {
 impl<P: Into<Prompt>> From<P> for Turn {
     fn from(prompt: P) -> Turn {
         let (prompt, tools) = (prompt.into(), ToolUse::default());
-        Turn { prompt, added: 0, tools, thinking: None, hides_reasoning: false, form: None }
+        Turn { prompt, added: 0, tools, thinking: None, hides_reasoning: false, form: None, is_cut: false }
     }
 }
 
@@ -160,9 +162,9 @@ impl Turn {
     ) -> Result<Rendered, ApiError> {
         let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
         model.chat_template()?;
-        let Turn { prompt, added, tools, thinking, hides_reasoning, form } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form, .. } = self.instructed(model.preset());
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
-        let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form };
+        let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut: true };
         let (rendered, ignored) = off_the_runtime(bytes, move || {
             let template = model.chat_template().map_err(|_| Error::NoChatTemplate)?;
             let text = turn.render(template, model.tokenizer(), None, defaults)?;
@@ -188,16 +190,19 @@ impl Turn {
             generator.model().grammars().compile(&form.constraint)?;
         }
         let compile_time = self.form.is_some().then(|| began.elapsed());
-        let Turn { prompt, added, tools, thinking, hides_reasoning, form } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form, is_cut } = self.instructed(model.preset());
         let tokens = match prompt {
             Prompt::Chat(chat) => {
-                let turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form };
+                let turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut };
                 let (reading, ignored) = turn.read(model, generator, defaults)?;
                 let times = [compile_time, reading.compile_time].into_iter().flatten();
                 return Ok((Reading { compile_time: times.reduce(|a, b| a + b), ..reading }, ignored));
             }
             Prompt::Tokens(tokens) => tokens,
-            Prompt::Text { text, add, parse } => generator.model().tokenizer().encode(&text, add, parse)?,
+            Prompt::Text { text, add, parse } => {
+                check_bytes(&text, model, is_cut)?;
+                generator.model().tokenizer().encode(&text, add, parse)?
+            }
         };
         let reading = Reading {
             tokens,
@@ -228,6 +233,26 @@ struct ChatTurn {
     thinking: Option<Thinking>,
     hides_reasoning: bool,
     form: Option<Form>,
+    is_cut: bool,
+}
+
+/// Bytes that the longest tokens of all vocabularies have, or nearly so.
+const SHORT_TOKEN: usize = 8;
+
+/// Refuses a prompt that has too many bytes for the model's length, before they are made tokens.
+///
+/// # Errors
+/// If it has.
+fn check_bytes(prompt: &str, model: &ActiveModel, is_cut: bool) -> Result<(), Error> {
+    let (bytes, limit) = (prompt.len(), model.max_length());
+    // Most prompts are shorter, and need no look at the vocabulary.
+    if is_cut || bytes / SHORT_TOKEN <= limit {
+        return Ok(());
+    }
+    match model.loaded.tokenizer().max_token_bytes().and_then(|most| limit.checked_mul(most)) {
+        Some(most) if bytes > most => Err(Error::PromptTooLarge { bytes, most, limit }),
+        _ => Ok(()),
+    }
 }
 
 impl ChatTurn {
@@ -244,6 +269,7 @@ impl ChatTurn {
         let format = AnswerFormat { tools, ..found };
         let prompt =
             self.render(template.ok_or(Error::NoChatTemplate)?, tokenizer, Some(format), defaults)?;
+        check_bytes(&prompt, model, self.is_cut)?;
         let continued = self.chat.continued().map(str::to_string);
         let phase = |own: &pipelines::ReasoningFormat| own.phase(&prompt, continued.as_deref());
         let phase = format.reasoning.map_or(ReasoningPhase::After, phase);

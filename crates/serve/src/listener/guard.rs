@@ -221,6 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
     ) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
         loop {
+            let was_busy = guard.connection.is_busy();
             if guard.ready == 0 {
                 guard.release();
             }
@@ -243,6 +244,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 Poll::Ready(0) => return Poll::Ready(Ok(())),
                 Poll::Ready(_) if was_empty && guard.part == Part::Head => guard.read_timer = None,
                 Poll::Ready(_) => {}
+                // The request before ended meanwhile, perhaps before it knew whom to wake.
+                Poll::Pending if was_busy && guard.connection.poll_idle(task).is_ready() => {}
                 Poll::Pending => {
                     ready!(guard.poll_timeout(task));
                     if guard.part == Part::Frames || guard.buffer.is_empty() {
@@ -297,4 +300,67 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
 pub(crate) fn too_slow(part: &str, limit: Duration) -> ApiError {
     let message = format!("the {part} of the request did not come within {} s", limit.as_secs_f64());
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::listener::connection::OpenRequest;
+
+    /// A client that has sent bytes, whose first request ends while the server looks for more.
+    struct Client {
+        bytes: Vec<u8>,
+        request: Option<OpenRequest>,
+    }
+
+    impl AsyncRead for Client {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            out: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.bytes.is_empty() {
+                self.request = None;
+                return Poll::Pending;
+            }
+            out.put_slice(&std::mem::take(&mut self.bytes));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Client {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn request_behind_one_that_ends_just_now_is_read_at_once() {
+        let head = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let connection = Arc::new(Connection::default());
+        let client = Client { bytes: head.repeat(2), request: None };
+        let timeouts = Timeouts::new(&ServerConfig::default());
+        let mut guard = Guard::new(client, Arc::clone(&connection), timeouts);
+        let mut task = Context::from_waker(Waker::noop());
+        let mut read = |guard: &mut Guard<Client>| {
+            let mut bytes = [0; 256];
+            let mut out = ReadBuf::new(&mut bytes);
+            let read = Pin::new(guard).poll_read(&mut task, &mut out);
+            read.map(|result| result.map(|()| out.filled().to_vec()).unwrap())
+        };
+        // No clock is needed before a request is late.
+        assert_eq!(read(&mut guard), Poll::Ready(head.to_vec()));
+        guard.stream.request = Some(connection.request(false));
+        assert_eq!(read(&mut guard), Poll::Ready(head.to_vec()));
+    }
 }

@@ -36,8 +36,8 @@ use crate::server::Shared;
 
 /// How long to wait before accepting again if the system is out of descriptors.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long connections may take to end once their requests have.
-const CLOSE: Duration = Duration::from_secs(1);
+/// How long connections may take to end once their requests have: what was written goes to clients that read slowly.
+pub(crate) const CLOSE: Duration = Duration::from_secs(3);
 /// The most bytes of a connection that hyper keeps.
 const BUFFER: usize = 64 << 10;
 

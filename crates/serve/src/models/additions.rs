@@ -148,8 +148,7 @@ impl Models {
         let facts = self.facts_of(name)?;
         let keep_alive = self.settings.keep_alive.unwrap_or(KEEP_ALIVE);
         let stay = Stay { need: facts.need, keep_alive, pinned: false };
-        let config =
-            ModelConfig { id, aliases: Vec::new(), kind: None, config, keep_alive: None, pin: false };
+        let config = ModelConfig { id, ..ModelConfig::new(config) };
         let model = self.lock().list(known, facts, config, true);
         self.step(Command::List { model, stay });
         Ok(())

@@ -11,7 +11,7 @@ use pipelines::{
 use tokio::sync::Mutex;
 
 use super::progress::LoadProgress;
-use super::{ModelKind, ModelSettings};
+use super::ModelKind;
 use crate::error::ApiError;
 
 /// A model in memory.
@@ -44,7 +44,7 @@ impl LoadedModel {
         plan: Plan,
         kind: ModelKind,
         session: &InferenceSession,
-        settings: &ModelSettings,
+        options: TextGeneratorOptions,
         progress: &LoadProgress,
     ) -> Result<LoadedModel, pipelines::Error> {
         progress.begin("fetching");
@@ -54,7 +54,7 @@ impl LoadedModel {
         let digest = plan.digest().unwrap_or_default();
         let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
         let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
-        let worker = ModelWorker::start(plan, kind, session, settings, progress)?;
+        let worker = ModelWorker::start(plan, kind, session, options, progress)?;
         // Otherwise, the second step of the first request would.
         worker.model().pack_weights()?;
         Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })
@@ -177,7 +177,7 @@ impl ModelWorker {
         plan: Plan,
         kind: ModelKind,
         session: &InferenceSession,
-        settings: &ModelSettings,
+        options: TextGeneratorOptions,
         progress: &LoadProgress,
     ) -> Result<ModelWorker, pipelines::Error> {
         let packed = &mut |packed| progress.packed(packed);
@@ -192,11 +192,6 @@ impl ModelWorker {
             }
             ModelKind::Text => {
                 let model = Arc::new(plan.compile(session)?.load_text(session, packed)?);
-                let options = TextGeneratorOptions {
-                    max_queue: Some(settings.max_queue),
-                    read_timeout: Some(settings.read_timeout),
-                    ..TextGeneratorOptions::default()
-                };
                 let plan = model.plan().clone();
                 ModelWorker::Text(TextGenerator::with_options(model, &plan, options)?)
             }

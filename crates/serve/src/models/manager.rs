@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::PipelineConfig;
-use pipelines::{Machine, MemoryBytes, Plan, available_memory};
+use pipelines::{Machine, MemoryBytes, Plan, TextGeneratorOptions, available_memory};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -112,11 +112,7 @@ impl Models {
         });
         let mut planned = Vec::new();
         for config in configs {
-            let same = |old: &&Arc<ServedModel>| {
-                let old = &old.config;
-                old.id == config.id && old.kind == config.kind && old.config == config.config
-            };
-            let known = before.iter().find(same);
+            let known = before.iter().find(|old| old.config.is_same_model(&config));
             // A model in memory keeps its share.
             let is_there = |old: &Arc<ServedModel>| self.lock().residency.state(old.key) != State::Absent;
             let share = known.filter(|old| is_there(old)).map(|old| old.facts.cache_bytes);
@@ -218,6 +214,11 @@ impl Models {
             }
         }
         Ok(())
+    }
+
+    /// The runtime that answers requests.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Bytes that models take or will take, and the most that they may; `None` if that is unknown.
@@ -344,7 +345,11 @@ impl Models {
 
     fn read_text(&self, model: Arc<ServedModel>) -> Result<SleepingText, pipelines::Error> {
         let plan = self.plan(&model.config.config, None)?;
-        let (tokenizer, chat_template) = (Arc::new(plan.tokenizer()?), plan.chat_template()?);
+        let tokenizer = Arc::new(plan.tokenizer()?);
+        let chat_template = match &model.config.template {
+            Some(template) => Some(template.clone()),
+            None => plan.chat_template()?,
+        };
         Ok(SleepingText { model, tokenizer, chat_template })
     }
 
@@ -486,7 +491,13 @@ impl Models {
             let (weights, available) = (facts.need, model.facts.need);
             return Err(pipelines::OutOfMemory::Weights { weights, available }.into());
         }
-        LoadedModel::load(plan, facts.kind, &self.session, &self.settings, progress)
+        let options = TextGeneratorOptions {
+            chat_template: model.config.template.clone(),
+            max_queue: Some(self.settings.max_queue),
+            read_timeout: Some(self.settings.read_timeout),
+            ..TextGeneratorOptions::default()
+        };
+        LoadedModel::load(plan, facts.kind, &self.session, options, progress)
     }
 
     /// Lets models go that were not used for as long as they are kept.

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pipelines::config::PipelineConfig;
+use pipelines::{ChatTemplate, SamplingOptions};
 
 pub use keep_alive::KeepAlive;
 pub(crate) use keep_alive::KeepAliveField;
@@ -43,6 +44,10 @@ pub struct ModelConfig {
     pub keep_alive: Option<KeepAlive>,
     /// Whether it stays in memory, once it is there, until it is unloaded by name.
     pub pin: bool,
+    /// The chat template in place of the model's own.
+    pub template: Option<ChatTemplate>,
+    /// How tokens are chosen where neither a request nor a preset says.
+    pub sampling: SamplingOptions,
 }
 
 impl ModelConfig {
@@ -58,7 +63,29 @@ impl ModelConfig {
         } else {
             config.huggingface_repo_id.clone()
         };
-        ModelConfig { id, aliases: Vec::new(), kind: None, config, keep_alive: None, pin: false }
+        ModelConfig {
+            id,
+            aliases: Vec::new(),
+            kind: None,
+            config,
+            keep_alive: None,
+            pin: false,
+            template: None,
+            sampling: SamplingOptions::default(),
+        }
+    }
+
+    /// Whether it is the same model under the same name, so that it can stay in memory in place of the other.
+    fn is_same_model(&self, other: &ModelConfig) -> bool {
+        self.id == other.id
+            && self.kind == other.kind
+            && self.config == other.config
+            && self.template_sources().eq(other.template_sources())
+    }
+
+    /// The names and sources of the template.
+    fn template_sources(&self) -> impl Iterator<Item = (String, &str)> {
+        self.template.iter().flat_map(ChatTemplate::gguf_keys)
     }
 }
 
@@ -88,6 +115,8 @@ pub struct ModelSettings {
     pub max_queue: usize,
     /// How long an answer is kept whose client does not read it.
     pub read_timeout: Duration,
+    /// How tokens are chosen where neither a request nor a preset nor the model's settings say.
+    pub sampling: SamplingOptions,
     /// Has the allocator of the process return freed memory to the system; called when a model has left.
     pub return_memory: fn(),
     /// The configuration of models that requests pull, except for the model itself.
@@ -106,6 +135,7 @@ impl Default for ModelSettings {
             load_timeout: Duration::from_secs(600),
             max_queue: 512,
             read_timeout: Duration::from_secs(300),
+            sampling: SamplingOptions::default(),
             return_memory: || (),
             defaults: PipelineConfig::default(),
             catalog: None,

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use pipelines::{AnswerFormat, ChatTemplate, Plan, Request, TextGenerator, Tokenizer};
+use pipelines::{AnswerFormat, ChatTemplate, Plan, Request, SamplingOptions, TextGenerator, Tokenizer};
 
 use super::loaded::other_task;
 use super::preset::Preset;
@@ -118,11 +118,28 @@ impl ActiveModel {
         ActiveModel { id: preset.name().to_string(), preset: Some(preset), ..self }
     }
 
+    /// How tokens are chosen where neither the request nor a preset says.
+    fn sampling_defaults(&self) -> SamplingOptions {
+        let settings = &self.lease.models.settings;
+        self.config.sampling.or(settings.sampling).or(self.loaded.plan().sampling_defaults())
+    }
+
+    /// A digest of its template and its sampling defaults, if the server's settings change them.
+    fn settings_digest(&self) -> Option<String> {
+        let sampling = self.config.sampling.or(self.lease.models.settings.sampling);
+        let template: Vec<_> = self.config.template_sources().collect();
+        let is_own = template.is_empty() && sampling == SamplingOptions::default();
+        let digest = || blake3::hash(format!("{template:?}{sampling:?}").as_bytes()).to_hex();
+        (!is_own).then(|| digest()[..FINGERPRINT_DIGITS].to_string())
+    }
+
     /// Identifies its files, its settings, those of the preset, and the products that its results depend on.
     pub(crate) fn fingerprint(&self) -> String {
         let digest = &self.loaded.digest()[..FINGERPRINT_DIGITS.min(self.loaded.digest().len())];
         let preset = self.preset.as_ref().map(|preset| &preset.digest()[..FINGERPRINT_DIGITS]);
-        [Some(digest), preset, self.loaded.own_products()].into_iter().flatten().collect::<Vec<_>>().join(".")
+        let settings = self.settings_digest();
+        let parts = [Some(digest), settings.as_deref(), preset, self.loaded.own_products()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(".")
     }
 
     /// The preset that the request named.
@@ -140,14 +157,14 @@ impl ActiveModel {
         self.preset.as_ref().map(|preset| preset.lengths()).unwrap_or_default()
     }
 
-    /// A request without a prompt. If a field is not set, it is that of the preset, then of the settings of the server,
-    /// then of the model.
+    /// A request without a prompt. If a field is not set, it is that of the preset, then of the settings of the model and
+    /// of the server, then of the model's files.
     ///
     /// # Errors
     /// If a field has a value that the library cannot be given.
     pub(crate) fn request(&self, sampling: Sampling) -> Result<Request, ApiError> {
         let of_preset = self.preset.as_ref().map(|preset| preset.sampling()).unwrap_or_default();
-        sampling.or(of_preset).request(self.loaded.plan().sampling_defaults())
+        sampling.or(of_preset).request(self.sampling_defaults())
     }
 
     /// The same request, with an answer that ends at the preset's `num_ctx`.

@@ -163,10 +163,11 @@ impl AnswerFields {
         if options.exceed(model) {
             context.note(|facts| facts.ignored.extend(["options.num_ctx".to_string()]));
         }
-        let turn = Turn { form: self.form()?, thinking: self.thinking()?, ..turn };
+        let is_cut = self.truncate.unwrap_or(false);
+        let turn = Turn { form: self.form()?, thinking: self.thinking()?, is_cut, ..turn };
         let mut reading = turn.read(model, &shared.config, &context).await?;
         let Fitted { mut request, truncated } =
-            options.request(model, std::mem::take(&mut reading.tokens), self.truncate.unwrap_or(false))?;
+            options.request(model, std::mem::take(&mut reading.tokens), is_cut)?;
         reading.tokens = std::mem::take(&mut request.prompt);
         let logprobs = self.logprobs.unwrap_or(false).then_some(self.top_logprobs.unwrap_or(0));
         let request = reading.into_request(Request { logprobs, ..request }, model);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::access;
 use crate::models::{ModelStatus, Progress};
 use crate::server::Shared;
 
@@ -17,7 +18,7 @@ use crate::server::Shared;
 pub(crate) struct Health {
     /// `ok`, `loading` during the start and while no model is in memory and one is being loaded, or `draining`.
     status: &'static str,
-    /// The models that are being loaded.
+    /// The models that are being loaded. Clients without a key do not see them if the server has keys.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loading: Vec<LoadingModel>,
 }
@@ -43,8 +44,8 @@ pub(crate) async fn live() -> Json<Health> {
     tag = "Operation",
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
-pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    of(&shared).into_response()
+pub(crate) async fn ready(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    answer(&shared, &headers).into_response()
 }
 
 /// The same as `/ready`.
@@ -54,8 +55,15 @@ pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     tag = "Operation",
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
-pub(crate) async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    of(&shared).into_response()
+pub(crate) async fn health(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    answer(&shared, &headers).into_response()
+}
+
+/// The same, with as many facts as the client may see.
+fn answer(shared: &Shared, headers: &HeaderMap) -> (StatusCode, Json<Health>) {
+    let (code, Json(health)) = of(shared);
+    let loading = if access::may_see_facts(shared, headers) { health.loading } else { Vec::new() };
+    (code, Json(Health { loading, ..health }))
 }
 
 /// Whether a server takes requests.

@@ -15,6 +15,8 @@ use crate::truncation::{Truncation, TruncationFields};
 
 /// The most texts of a request.
 const MAX_TEXTS: usize = 2048;
+/// The most bytes of a text that is read with several others, once for each of them.
+const MAX_REPEATED_BYTES: usize = 64 << 20;
 
 /// How texts are scored.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -100,6 +102,17 @@ fn check_count(field: &str, count: usize) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid(field, format!("{field} has {count} texts: give 1 to {MAX_TEXTS}")))
+}
+
+/// Refuses a text that would be read with each of too many others.
+fn check_repeated(field: &str, bytes: usize, times: usize) -> Result<(), ApiError> {
+    if bytes.saturating_mul(times) <= MAX_REPEATED_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "{field} has {bytes} bytes and is read with {times} texts: together at most {MAX_REPEATED_BYTES} bytes are read"
+    );
+    Err(ApiError::invalid(field, message))
 }
 
 /// Notes for the log which model computed how many tokens.

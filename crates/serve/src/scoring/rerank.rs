@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{ScoringFields, ScoringUsage, check_count, note, own_names};
+use super::{ScoringFields, ScoringUsage, check_count, check_repeated, note, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -163,6 +163,7 @@ pub(crate) async fn create_v1(
 ) -> Result<Json<RerankAnswer>, ApiError> {
     let RerankBody { own, tei, scoring } = body;
     check_count(if tei.is_some() { "texts" } else { "documents" }, own.documents.len())?;
+    check_repeated("query", own.query.len(), own.documents.len())?;
     if own.top_n == Some(0) {
         return Err(ApiError::invalid("top_n", "top_n is 0: give at least 1"));
     }

@@ -8,7 +8,7 @@ use pipelines::{ClassificationRequest, ClassificationText};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoredTexts, ScoringFields, ScoringUsage, note, own_names};
+use super::{ScoredTexts, ScoringFields, ScoringUsage, check_repeated, note, own_names};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -71,6 +71,9 @@ fn pairs(first: ScoredTexts, second: ScoredTexts) -> Result<Vec<ClassificationTe
         let message =
             format!("text_1 has {found} texts, and text_2 has {expected}: give as many, or one text_1");
         return Err(ApiError::invalid("text_1", message));
+    }
+    if let [only] = &first[..] {
+        check_repeated("text_1", only.len(), second.len())?;
     }
     Ok(first.into_iter().cycle().zip(second).map(ClassificationText::from).collect())
 }

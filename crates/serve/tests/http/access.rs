@@ -100,7 +100,7 @@ fn hosts_are_one_and_the_targets() {
 #[test]
 fn cors_answers_configured_origins_only() {
     let server = TestServer::new(config(), vec![storyteller()]);
-    let preflight = |origin| {
+    let preflight = |origin: &str| {
         let headers = [
             ("Host", "localhost"),
             ("Origin", origin),
@@ -114,6 +114,18 @@ fn cors_answers_configured_origins_only() {
     assert!(allowed.contains("access-control-allow-origin: https://page.example"), "{allowed}");
     assert!(allowed.contains("access-control-allow-headers: authorization,content-type"), "{allowed}");
     assert_eq!(status(&preflight("https://evil.example")), 403);
+    // The head of an answer would repeat them.
+    let long = preflight(&format!("https://{}.example", "x".repeat(20_000)));
+    assert_eq!(status(&long), 431, "{long}");
+    let names = "x-name,".repeat(3000);
+    let headers = [
+        ("Host", "localhost"),
+        ("Origin", "https://page.example"),
+        ("Access-Control-Request-Method", "POST"),
+        ("Access-Control-Request-Headers", &names),
+    ];
+    let long = exchange(server.address(), &request("OPTIONS", "/live", &headers, ""));
+    assert!(status(&long) == 431 && long.len() < 8192, "{long}");
     let plain = TestServer::storyteller();
     let headers = [("Host", "localhost"), ("Origin", "http://localhost:3000")];
     let reply = exchange(plain.address(), &request("GET", "/version", &headers, ""));
@@ -127,9 +139,9 @@ fn cors_answers_configured_origins_only() {
 /// What a path answers to requests without a key, and with keys of each scope.
 fn expected(path: &str, scope: &str) -> &'static [u16] {
     let admits: &[&str] = match path {
-        "/live" | "/" => return &[200],
-        "/ready" | "/health" | "/version" | "/openapi.json" | "/ping" => &["infer", "metrics", "admin"],
-        path if path.starts_with("/v2/health/") => &["infer", "metrics", "admin"],
+        "/live" | "/" | "/ready" | "/health" | "/ping" => return &[200],
+        path if path.starts_with("/v2/health/") => return &[200],
+        "/version" | "/openapi.json" => &["infer", "metrics", "admin"],
         "/metrics" => &["metrics"],
         path if path.starts_with("/admin/") || path.starts_with("/debug/") => &["admin"],
         "/api/pull" | "/api/copy" | "/api/create" | "/api/delete" => &["admin"],
@@ -298,5 +310,23 @@ fn refusals_have_the_shape_of_their_protocol() {
         assert_eq!(refusal("/api/chat", key), serde_json::json!({"error": message}));
         let openai = refusal("/v1/chat/completions", key);
         assert_eq!((&openai["error"]["code"], &openai["error"]["type"]), (&of_openai.into(), &kind.into()));
+    }
+}
+
+/// Probes have no key, and learn nothing else than whether the server takes requests.
+#[test]
+fn health_without_a_key_has_no_facts() {
+    let config = ServerConfig { keys: Keys::default().with_key("secret"), ..ServerConfig::default() };
+    let lazy = serve::ModelSettings { lazy: true, ..serve::ModelSettings::default() };
+    let server = TestServer::new(ServerConfig { models: lazy, ..config }, vec![storyteller()]);
+    let get = |path: &str, headers: &[(&str, &str)]| {
+        let reply = exchange(server.address(), &request("GET", path, headers, ""));
+        (status(&reply), reply.split("\r\n\r\n").nth(1).unwrap_or_default().to_string())
+    };
+    for path in ["/ready", "/health"] {
+        for headers in [&[("Host", "pod-7")][..], &[("Host", "pod-7"), ("x-api-key", "wrong")]] {
+            assert_eq!(get(path, headers), (200, r#"{"status":"ok"}"#.to_string()), "{path}");
+        }
+        assert_eq!(get(path, &[("Host", "localhost"), ("x-api-key", "secret")]).0, 200, "{path}");
     }
 }

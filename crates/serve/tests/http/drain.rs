@@ -76,3 +76,16 @@ fn a_server_without_work_ends_at_once() {
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!(rest(idle), "");
 }
+
+/// The log of a request that is refused names its error, and quotes nothing of it.
+#[test]
+fn refused_requests_say_why_to_those_who_run_the_server() {
+    let server = TestServer::storyteller();
+    let body = json!({"prompt": "Once", "max_tokens": "my secret"}).to_string();
+    let headers = [HEADERS[0], HEADERS[1], ("x-request-id", "refused")];
+    exchange(server.address(), &request("POST", "/v1/completions", &headers, &body));
+    let report = server.get("/debug/requests/refused").ok();
+    assert_eq!(report["error"], "invalid_request_error", "{report}");
+    let message = report["message"].as_str().unwrap();
+    assert!(message.starts_with("max_tokens: invalid type") && !message.contains("secret"), "{message}");
+}

@@ -84,6 +84,26 @@ pub(crate) fn assert_idle(server: &TestServer) {
 }
 
 #[test]
+fn figures_of_the_build_and_the_process_have_their_usual_names() {
+    let text = scrape(&TestServer::storyteller());
+    assert_eq!(sample(&text, "peri_build_info", env!("CARGO_PKG_VERSION")), Some(1.0));
+    let names = [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+    ];
+    for name in names.into_iter().filter(|_| cfg!(target_os = "linux")) {
+        assert!(sample(&text, name, "") > Some(0.0), "{name} in {text}");
+    }
+    let of = |name: &str| sample(&text, name, "").unwrap_or_default();
+    assert!(of("process_resident_memory_bytes") <= of("process_virtual_memory_bytes"), "{text}");
+    assert!(of("process_open_fds") <= of("process_max_fds"), "{text}");
+}
+
+#[test]
 fn models_show_their_state_their_load_and_their_memory() {
     let server = TestServer::storyteller();
     let body = json!({"prompt": "Once", "max_tokens": 4, "guided_regex": "[a-z ]+"});

@@ -356,3 +356,31 @@ fn the_list_of_models_can_be_replaced() {
     assert!(server.handle().set_models(twice).unwrap_err().to_string().contains("two models are named `b"));
     assert_eq!(ids(), ["b", "c"]);
 }
+
+#[test]
+fn template_and_sampling_of_the_settings_hold_where_requests_say_nothing() {
+    let template = pipelines::ChatTemplate::new("{{ messages[0].content }}!").unwrap();
+    let own = ModelConfig {
+        template: Some(template),
+        sampling: pipelines::SamplingOptions { temperature: Some(0.0), ..Default::default() },
+        ..model("own", PipelineConfig::default())
+    };
+    let server = serve(vec![own, model("plain", PipelineConfig::default())], ModelSettings::default());
+    let prompt = |model: &str| {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "Once"}]});
+        server.post("/apply-template", &body).ok()["prompt"].as_str().unwrap().to_string()
+    };
+    assert_eq!(prompt("own"), "Once!");
+    assert_ne!(prompt("plain"), "Once!");
+    let answer = |model: &str, temperature: Option<f64>| {
+        let body = json!({"model": model, "prompt": "Once upon", "max_tokens": 24, "ignore_eos": true,
+            "temperature": temperature});
+        let answer = server.post("/v1/completions", &body).ok();
+        (answer["choices"][0]["text"].clone(), answer["system_fingerprint"].clone())
+    };
+    let greedy = answer("plain", Some(0.0));
+    assert_eq!(answer("own", None).0, greedy.0);
+    assert_ne!(answer("own", None).1, greedy.1, "other answers have another fingerprint");
+    let drawn: Vec<_> = (0..4).map(|_| answer("own", Some(2.0)).0).collect();
+    assert!(drawn.iter().any(|text| *text != greedy.0), "{drawn:?}");
+}

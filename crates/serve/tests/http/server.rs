@@ -45,7 +45,7 @@ pub(crate) fn model(id: &str, config: PipelineConfig) -> ModelConfig {
         .enable_prefix_caching(true)
         .enable_echo(true);
     let aliases = vec![format!("{id}-alias")];
-    ModelConfig { id: id.to_string(), aliases, kind: None, config, keep_alive: None, pin: false }
+    ModelConfig { id: id.to_string(), aliases, ..ModelConfig::new(config) }
 }
 
 /// A server that does not run yet.

@@ -60,6 +60,11 @@ impl ByteLevel {
         &self.pre_tokenizer
     }
 
+    /// Whether all bytes of a text are in its tokens.
+    pub(super) fn keeps_all(&self) -> bool {
+        self.pre_tokenizer.symbols() == Symbols::Bytes && self.strangers.is_empty()
+    }
+
     pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, ids: &mut Vec<u32>) {
         let mut merger = Merger::default();
         let marked = match self.pre_tokenizer.symbols() {

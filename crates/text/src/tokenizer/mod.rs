@@ -340,6 +340,21 @@ impl Tokenizer {
         &self.special_tokens
     }
 
+    /// The most bytes of a text that one token stands for, if there is such a bound: some tokenizers leave characters out, or
+    /// have one token for any number of them.
+    pub fn max_token_bytes(&self) -> Option<usize> {
+        let factor = match &self.model {
+            Model::Own(encoder, _) => match &**encoder {
+                Encoder::SentencePiece(encoder) => encoder.keeps_all().then_some(1),
+                Encoder::ByteLevel(encoder) => encoder.keeps_all().then_some(1),
+                Encoder::Unigram(_) | Encoder::WordPiece(_) => None,
+            },
+            Model::HuggingFace(model) => model.shrinkage(),
+        }?;
+        let ids = 0..self.vocab_size() as u32;
+        ids.filter_map(|id| self.token(id)).map(|token| token.len()).max().map(|bytes| bytes * factor)
+    }
+
     /// What this is, for people: `byte-level BPE (gpt-2), 50257 tokens, 50000 merges`.
     pub fn kind(&self) -> &str {
         &self.kind

@@ -32,6 +32,11 @@ impl SentencePiece {
         Self { orders, byte_ids: vocabulary.byte_ids(), unknown, normalizer }
     }
 
+    /// Whether all bytes of a text are in its tokens.
+    pub(super) fn keeps_all(&self) -> bool {
+        self.normalizer.charsmap.is_none() && !self.normalizer.remove_extra_spaces
+    }
+
     pub(super) fn encode(
         &self,
         vocabulary: &Vocabulary,

@@ -3,6 +3,8 @@
 mod answers;
 mod kv_events;
 mod limits;
+mod model_settings;
+mod notify;
 mod settings_file;
 #[cfg(feature = "otlp")]
 mod traces;
@@ -39,6 +41,7 @@ use crate::version;
 use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
+use model_settings::ModelSettingsFlags;
 #[cfg(feature = "otlp")]
 use traces::TraceFlags;
 
@@ -138,7 +141,7 @@ pub(crate) struct Arguments {
     /// Count on this much free memory for all models, such as 8GiB [default: what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, hide_short_help = true)]
     memory: Option<MemoryBytes>,
-    /// Form of the access log on standard error: text, json or off
+    /// Form of the log on standard error: text, json, or off for no lines of requests
     #[arg(
         long,
         value_name = "FORM",
@@ -148,6 +151,8 @@ pub(crate) struct Arguments {
     )]
     log_format: LogFormat,
     #[command(flatten)]
+    model_settings: ModelSettingsFlags,
+    #[command(flatten)]
     answers: AnswerFlags,
     #[command(flatten)]
     kv_events: KvEventsFlags,
@@ -156,7 +161,7 @@ pub(crate) struct Arguments {
     traces: TraceFlags,
     #[command(flatten)]
     limits: Limits,
-    /// Check that a server lives at this address and port, and exit: for health checks of containers
+    /// Check that a server at this address and port takes requests, and exit: for health checks of containers
     #[arg(long, hide_short_help = true)]
     probe: bool,
     /// Print the addresses, models and threads as JSON
@@ -200,6 +205,10 @@ fn serve(arguments: Arguments, return_memory: fn()) -> anyhow::Result<()> {
     if arguments.probe {
         return arguments.probe();
     }
+    serve::show_logs(arguments.log_format).map_err(exit::Usage)?;
+    if arguments.log_format == LogFormat::Json {
+        exit::print_lines_as_json();
+    }
     let interrupt = Interrupt::listen()?;
     let session = Arc::new(arguments.threads.session()?);
     let fetched = arguments.fetch_models(&Progress::new(arguments.quiet))?;
@@ -215,20 +224,30 @@ fn serve(arguments: Arguments, return_memory: fn()) -> anyhow::Result<()> {
     let of_reload = Arc::clone(&arguments);
     std::thread::spawn(move || {
         futures_lite::future::block_on(interrupt.pressed());
+        notify::notify("STOPPING=1");
         stopped.stop();
     });
     interrupt::on_hangup(move || {
         let read = |result: anyhow::Result<()>, files: &str| match result {
-            Ok(()) => writeln!(std::io::stderr(), "read {files} again"),
-            Err(error) => writeln!(std::io::stderr(), "peri: {error:#}; kept {files}"),
+            Ok(()) => exit::inform(&format!("read {files} again")),
+            Err(error) => exit::complain(&format!("{error:#}; kept {files}")),
         };
-        // A closed standard error changes nothing.
-        let _ = read(reloaded.reload().map_err(Into::into), "keys and certificates");
-        let _ = read(of_reload.list_models_again(&reloaded), "the list of models");
+        read(reloaded.reload().map_err(Into::into), "keys and certificates");
+        read(of_reload.list_models_again(&reloaded), "the list of models");
     })?;
     arguments.announce(&server, &session, &memory)?;
+    notify::watch(server.handle())?;
+    notify::notify("READY=1");
     server.run();
     Ok(())
+}
+
+/// Whether the server at the other end takes requests.
+fn is_ready(mut stream: impl Read + Write) -> std::io::Result<bool> {
+    stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n")?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status)?;
+    Ok(status.ends_with(b" 200"))
 }
 
 /// Bytes of weights and cache.
@@ -287,6 +306,7 @@ impl Arguments {
             models: ModelSettings {
                 memory: self.memory.map(|bytes| bytes.0),
                 keep_alive: self.keep_alive,
+                sampling: self.model_settings.sampling(),
                 lazy: self.lazy || self.models_dir.is_some(),
                 defaults: self.defaults()?,
                 catalog: self.catalog.clone().or_else(|| Some(state_folder()?.join(CATALOG))),
@@ -297,20 +317,31 @@ impl Arguments {
         Ok(self.limits.apply(self.answers.apply(config)))
     }
 
-    /// Asks a server whether it lives.
+    /// Asks a server whether it takes requests.
     fn probe(&self) -> anyhow::Result<()> {
-        let ip = self.hosts.iter().find_map(|host| if let Host::Ip(ip) = host { Some(*ip) } else { None });
-        let address = SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port);
-        let lives = || {
-            let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
-            stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-            stream.write_all(b"GET /live HTTP/1.0\r\n\r\n")?;
-            let mut status = [0; 12];
-            stream.read_exact(&mut status)?;
-            std::io::Result::Ok(status.ends_with(b" 200"))
+        let (address, answer) = match &self.hosts[..] {
+            #[cfg(unix)]
+            [.., Host::Unix(path)] => {
+                let ask = || {
+                    let stream = std::os::unix::net::UnixStream::connect(path)?;
+                    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+                    is_ready(stream)
+                };
+                (format!("unix:{}", path.display()), ask())
+            }
+            hosts => {
+                let ip = hosts.iter().find_map(|host| if let Host::Ip(ip) = host { Some(*ip) } else { None });
+                let address = SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port);
+                let ask = || {
+                    let stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+                    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+                    is_ready(stream)
+                };
+                (address.to_string(), ask())
+            }
         };
-        let answer = lives().with_context(|| format!("no server answers at {address}"))?;
-        anyhow::ensure!(answer, "the server at {address} does not say that it lives");
+        let is_ready = answer.with_context(|| format!("no server answers at {address}"))?;
+        anyhow::ensure!(is_ready, "the server at {address} takes no requests");
         Ok(())
     }
 
@@ -352,17 +383,15 @@ impl Arguments {
                 "instruction_set": set,
                 "version": version::SHORT,
             });
-            return output::print(format!("{line}\n"));
+            output::print(format!("{line}\n"))?;
+        }
+        if self.json && !exit::are_lines_json() {
+            return Ok(());
         }
         let models: Vec<String> =
             models.iter().map(|(id, bytes)| format!("{id} ({})", MemoryBytes(*bytes))).collect();
-        let urls = urls.join(" and ");
-        // A closed standard error changes nothing.
-        let _ = writeln!(
-            std::io::stderr(),
-            "listening on {urls}\nserving {} on {threads} threads, {set}",
-            models.join(", ")
-        );
+        exit::inform(&format!("listening on {}", urls.join(" and ")));
+        exit::inform(&format!("serving {} on {threads} threads, {set}", models.join(", ")));
         Ok(())
     }
 
@@ -391,6 +420,8 @@ impl Arguments {
             let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
             models.push(Fetched::new(&source, progress)?);
         }
+        let mut configs: Vec<&mut ModelConfig> = models.iter_mut().map(|fetched| &mut fetched.model).collect();
+        self.model_settings.apply(&mut configs)?;
         Ok(models)
     }
 
@@ -415,12 +446,13 @@ impl Arguments {
     }
 
     fn model_of_table(&self, table: &SettingsTable, progress: &Progress) -> anyhow::Result<Fetched> {
-        let (ModelTable { path, id, aliases, kind, keep_alive, pin }, fields) = ModelTable::read(table)?;
+        let (own, fields) = ModelTable::read(table)?;
+        let ModelTable { path, id, aliases, kind, keep_alive, pin, template, sampling } = own;
         let path = Some(&path[..]).filter(|path| !is_built_in(path));
         let source = self.settings.source_of_table(path, table, &fields)?;
         let Fetched { model, memory } = Fetched::new(&source, progress)?;
         let id = id.unwrap_or(model.id);
-        Ok(Fetched { model: ModelConfig { id, aliases, kind, keep_alive, pin, ..model }, memory })
+        Ok(Fetched { model: ModelConfig { id, aliases, kind, keep_alive, pin, template, sampling, ..model }, memory })
     }
 }
 

@@ -1,12 +1,16 @@
 //! The tables `[server]` and `[[model]]` of a file of settings.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use pipelines::config::{FIELDS, Field, SettingsTable, TableSetting};
+use pipelines::{ChatTemplate, SamplingOptions};
 use serde_json::Value;
 use serve::{KeepAlive, ModelKind};
 
 use super::parser;
+use crate::conversation::find_template;
+use crate::sampling;
 
 /// The table of the server's own settings.
 pub(super) const SERVER: &str = "server";
@@ -14,7 +18,23 @@ pub(super) const SERVER: &str = "server";
 pub(super) const MODEL: &str = "model";
 
 /// The keys of a `[[model]]` table that are no fields of the configuration.
-const MODEL_KEYS: [&str; 6] = ["path", "id", "aliases", "kind", "keep_alive", "pin"];
+const MODEL_KEYS: [&str; 7] = ["path", "id", "aliases", "kind", "keep_alive", "pin", "template"];
+/// The keys that say how tokens are chosen where requests do not: their checks, and where they belong.
+type SamplingKey = (&'static str, fn(&str) -> Result<f32, String>, fn(&mut SamplingOptions, f32));
+const SAMPLING_KEYS: [SamplingKey; 6] = [
+    ("temperature", sampling::temperature, |options, value| options.temperature = Some(value)),
+    ("top_p", sampling::top_p, |options, value| options.top_p = Some(value)),
+    ("min_p", sampling::min_p, |options, value| options.min_p = Some(value)),
+    ("repetition_penalty", sampling::repetition_penalty, |options, value| {
+        options.repetition_penalty = Some(value);
+    }),
+    ("frequency_penalty", sampling::frequency_penalty, |options, value| {
+        options.frequency_penalty = Some(value);
+    }),
+    ("presence_penalty", sampling::presence_penalty, |options, value| {
+        options.presence_penalty = Some(value);
+    }),
+];
 /// Flags that a file cannot set.
 const NOT_IN_FILES: [&str; 3] = ["config", "help", "quiet"];
 
@@ -27,6 +47,8 @@ pub(super) struct ModelTable {
     pub(super) kind: Option<ModelKind>,
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) pin: bool,
+    pub(super) template: Option<ChatTemplate>,
+    pub(super) sampling: SamplingOptions,
 }
 
 impl ModelTable {
@@ -51,9 +73,19 @@ impl ModelTable {
                     let pin = setting.value.as_bool().ok_or_else(|| "give true or false".to_string());
                     model.pin = pin.map_err(wrong)?;
                 }
+                "template" => {
+                    let path = text(&setting.value).map_err(wrong)?;
+                    let template = find_template(Path::new(&path));
+                    model.template = Some(template.map_err(|error| wrong(error.to_string()))?);
+                }
+                key if let Some((_, check, set)) = SAMPLING_KEYS.iter().find(|(name, ..)| *name == key) => {
+                    let value = check(&setting.value.to_string()).map_err(wrong)?;
+                    set(&mut model.sampling, value);
+                }
                 key if Field::find(key).is_ok() => fields.push(setting),
                 key => {
-                    let names = MODEL_KEYS.into_iter().chain(FIELDS.iter().map(|field| field.name));
+                    let sampling = SAMPLING_KEYS.into_iter().map(|(name, ..)| name);
+                    let names = MODEL_KEYS.into_iter().chain(sampling).chain(FIELDS.iter().map(|field| field.name));
                     return Err(table.error(Some(setting), unknown(key, names)).into());
                 }
             }

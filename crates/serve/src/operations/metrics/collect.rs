@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::measures::{Labels, Measures, STAGES};
+use super::process;
 use crate::models::{ModelStatus, ModelWorker, PhaseTimes, STATES};
 use crate::operations::memory::ModelMemory;
 use crate::server::Shared;
@@ -306,6 +307,13 @@ impl Snapshot {
         })
     }
 
+    fn encode_build(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (name, help) = ("peri_build_info", "The version of the server, with its commit if that is known");
+        let labels = labels([("version", &self.shared.config.build)]);
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
+    }
+
     fn encode_http(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &self.shared.metrics;
         let rows = [
@@ -331,7 +339,9 @@ impl Collector for Snapshot {
         self.encode_labelled(&mut encoder)?;
         self.encode_batches(&mut encoder)?;
         self.encode_models(&mut encoder)?;
-        self.encode_http(&mut encoder)
+        self.encode_http(&mut encoder)?;
+        self.encode_build(&mut encoder)?;
+        process::encode(&mut encoder)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod collect;
 mod measures;
+mod process;
 
 use std::sync::Arc;
 

@@ -88,6 +88,17 @@ impl HuggingFace {
         self.for_each(text, parse, |id, _, _, _| ids.push(id)).map_err(Error::Encode)
     }
 
+    /// How many times fewer bytes the tokens of a text may have than the text; `None` if there is no bound.
+    pub(super) fn shrinkage(&self) -> Option<usize> {
+        /// A composed character has at least a quarter of the bytes of its parts.
+        const COMPOSED: usize = 4;
+        let keeps = |normalizer: &Normalizer| {
+            matches!(normalizer, Normalizer::Unicode(_) | Normalizer::Prepend(_) | Normalizer::ByteLevel)
+        };
+        let keeps_all = self.model.takes_bytes() && self.normalizers.iter().all(keeps);
+        keeps_all.then_some(if self.normalizers.is_empty() { 1 } else { COMPOSED })
+    }
+
     /// The bytes of a text that each of its tokens stands for, where it does for some.
     pub(super) fn places(&self, text: &str, parse: ParseSpecial) -> Result<Vec<Option<Range<usize>>>, Error> {
         let mut places = Vec::new();
