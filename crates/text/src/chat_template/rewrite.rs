@@ -61,7 +61,14 @@ impl Rewriter {
                 let assignments = if s.assignments.is_empty() { Vec::new() } else { vec![(names, values)] };
                 Stmt::WithBlock(Spanned::new(WithBlock { assignments, body: self.body(&s.body) }, s.span()))
             }
-            Stmt::Set(s) => node!(self, s => Stmt::Set { target: expr, expr: expr }),
+            Stmt::Set(s) => {
+                if let Expr::Call(call) = &s.expr
+                    && let Some(change) = self.list_change(call, Some(&s.target))
+                {
+                    return change;
+                }
+                node!(self, s => Stmt::Set { target: expr, expr: expr })
+            }
             Stmt::SetBlock(s) => {
                 node!(self, s => Stmt::SetBlock { target: expr, filter: option, body: body })
             }
@@ -83,8 +90,44 @@ impl Rewriter {
             }
             Stmt::Continue(s) => Stmt::Continue(Spanned::new(Continue, s.span())),
             Stmt::Break(s) => Stmt::Break(Spanned::new(Break, s.span())),
-            Stmt::Do(s) => node!(self, s => Stmt::Do { call: call }),
+            Stmt::Do(s) => match self.list_change(&s.call, None) {
+                Some(change) => return change,
+                None => node!(self, s => Stmt::Do { call: call }),
+            },
         }]
+    }
+
+    /// `append` and `pop` on a list in a namespace, as in `{% set x = ns.list.pop(0) %}`: values do not change, so the
+    /// namespace gets another list. The sandbox of `transformers` refuses both, but llama.cpp's templates use them.
+    fn list_change<'s>(&mut self, made: &Call<'s>, target: Option<&Expr<'s>>) -> Option<Vec<Stmt<'s>>> {
+        let Expr::GetAttr(method) = &made.expr else { return None };
+        let span = method.span();
+        if !matches!(&method.expr, Expr::GetAttr(list) if matches!(list.expr, Expr::Var(_))) {
+            return None;
+        }
+        let (result, left) = match (method.name, &made.args[..]) {
+            ("append", [CallArg::Pos(item)]) => {
+                let items = Expr::List(Spanned::new(List { items: vec![self.expr(item)] }, span));
+                (constant(().into(), span), call(own::ADD, [self.expr(&method.expr), items], span))
+            }
+            ("pop", args) => {
+                let is_first = match args {
+                    [] => false,
+                    [CallArg::Pos(Expr::Const(at))] if at.value == Value::from(0) => true,
+                    _ => return None,
+                };
+                let (at, bounds) = if is_first { (0, [1.into(), ().into()]) } else { (-1, [().into(), Value::from(-1)]) };
+                let subscript_expr = constant(at.into(), span);
+                let item = GetItem { expr: self.expr(&method.expr), subscript_expr };
+                let bounds = bounds.into_iter().chain([().into()]).map(|bound| constant(bound, span));
+                let rest = call(own::SLICE, [self.expr(&method.expr)].into_iter().chain(bounds), span);
+                (Expr::GetItem(Spanned::new(item, span)), rest)
+            }
+            _ => return None,
+        };
+        let set = |target, expr| Stmt::Set(Spanned::new(Set { target, expr }, span));
+        let own = set(self.expr(&method.expr), left);
+        Some(target.map(|target| set(self.expr(target), result)).into_iter().chain([own]).collect())
     }
 
     /// A macro, and where it takes more than its parameters say, its wrapping under the same name.

@@ -379,6 +379,20 @@ struct Goldens {
 }
 
 #[test]
+fn lists_in_namespaces_gain_and_lose_items() {
+    let check = |source: &str, expected: &str| {
+        let template = ChatTemplate::new(source).unwrap();
+        assert_eq!(template.render(&ChatContext::new(&[])).unwrap(), expected, "{source}");
+    };
+    let begin = "{% set ns = namespace(list=[]) %}{% for i in range(3) %}{% set _ = ns.list.append(i * i) %}{% endfor %}";
+    check(&format!("{begin}{{{{ ns.list }}}}"), "[0, 1, 4]");
+    check(&format!("{begin}{{% set first = ns.list.pop(0) %}}{{{{ first }}}} {{{{ ns.list }}}}"), "0 [1, 4]");
+    check(&format!("{begin}{{% set last = ns.list.pop() %}}{{{{ last }}}} {{{{ ns.list }}}}"), "4 [0, 1]");
+    let template = ChatTemplate::new("{% set list = [1] %}{% set _ = list.append(2) %}").unwrap();
+    assert!(template.render(&ChatContext::new(&[])).is_err(), "other lists stay as they are");
+}
+
+#[test]
 fn small_templates_render_as_in_jinja2() {
     let goldens: Goldens =
         serde_json::from_str(include_str!("goldens.json")).expect("the goldens have their shape");
