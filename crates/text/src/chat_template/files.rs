@@ -209,7 +209,7 @@ mod tests {
             br#"{"chat_template": [{"name": "a"}]}"#,
             "an entry of chat_template lacks",
         );
-        check("tokenizer_config.json", br#"{"chat_template": []}"#, "is missing");
+        check("tokenizer_config.json", br#"{"chat_template": []}"#, "chat_template is an empty list");
         check("tokenizer_config.json", b"{", "the file that holds it is not JSON");
         check("chat_template.jinja", b"{{ 'a' ", "");
         check("chat_template.jinja", b"\xff", "the file is not UTF-8");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, Value};
 
-use super::python::{self, Range, fault};
+use super::python::{self, Generator, Range, fault};
 
 /// Lists and objects inside one another.
 const MAX_DEPTH: usize = 128;
@@ -61,6 +61,10 @@ impl Writer {
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Map => self.map(value, depth)?,
             ValueKind::Seq if value.downcast_object_ref::<Range>().is_none() => self.list(value, depth)?,
+            // Python refuses the result of `map`, but llama.cpp's own templates write it.
+            ValueKind::Iterable if value.downcast_object_ref::<Generator>().is_some() => {
+                self.list(value, depth)?
+            }
             kind => return Err(fault(format!("tojson: {kind} is not JSON serializable"))),
         }
         Ok(())

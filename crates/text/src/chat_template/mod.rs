@@ -214,6 +214,9 @@ impl ChatTemplate {
         let Some(sources) = sources.collect::<Option<Vec<_>>>() else {
             return single(Err("an entry of chat_template lacks a name or a template".to_owned()));
         };
+        if sources.is_empty() {
+            return single(Err("chat_template is an empty list".to_owned()));
+        }
         let labeled = |(name, source)| (name, label(name), Ok(source));
         Some(ChatTemplate::labeled(sources.into_iter().map(labeled), Limits::default()))
     }

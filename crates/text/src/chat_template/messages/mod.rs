@@ -19,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{ChatContext, ChatTemplate, Limits, Moment, filters};
 use crate::Error;
@@ -58,7 +58,12 @@ impl ChatTemplate {
         let traits = self.traits();
         let Conversation { messages, origins, mut ignored } = Conversation::read(context.messages)?;
         let tools = traits.tools_for(context.tools);
-        let context = ChatContext { tools: tools.as_deref(), ..*context };
+        let extra = card_variables(self, tools.as_deref(), context.now).map(|mut variables| {
+            variables.extend(context.extra.cloned().unwrap_or_default());
+            variables
+        });
+        let context =
+            ChatContext { tools: tools.as_deref(), extra: extra.as_ref().or(context.extra), ..*context };
         let (rules, lost) = self.rules_for(&messages, &context);
         ignored.extend(lost.into_iter().map(|(index, field)| (origins[index], field)));
         let messages = traits.adapted(messages, &rules);
@@ -135,7 +140,8 @@ impl ChatTemplate {
             json!({"type": "function", "function": {"name": "probe_function", "description": "", "parameters": {}}}),
         ];
         // Some templates write reasoning only if it is turned on.
-        let Value::Object(extra) = json!({"enable_thinking": true, "thinking": true}) else { return None };
+        let mut extra = card_variables(self, None, Moment::utc(UNIX_EPOCH)).unwrap_or_default();
+        extra.extend(["enable_thinking", "thinking"].map(|name| (name.to_owned(), json!(true))));
         let context = ChatContext {
             bos: Some("<s>"),
             eos: Some("</s>"),
@@ -148,6 +154,23 @@ impl ChatTemplate {
     }
 }
 
+/// The variables that FireFunction's model card sets.
+fn card_variables(
+    template: &ChatTemplate,
+    tools: Option<&[Value]>,
+    now: Moment,
+) -> Option<Map<String, Value>> {
+    if !template.mentions("+ functions ", "+ datetime ") {
+        return None;
+    }
+    let functions = serde_json::to_string_pretty(tools.unwrap_or_default()).unwrap_or_default();
+    let datetime = now.strftime("%Y-%m-%d %H:%M:%S GMT").unwrap_or_default();
+    Some(Map::from_iter([
+        ("functions".to_owned(), json!(functions)),
+        ("datetime".to_owned(), json!(datetime)),
+    ]))
+}
+
 /// Whether users and assistants take turns, after at most one message of the system, without tools.
 fn is_plain(messages: &[Value]) -> bool {
     let turns = &messages[usize::from(messages.first().is_some_and(is_system))..];
@@ -155,7 +178,7 @@ fn is_plain(messages: &[Value]) -> bool {
         let expected = if index % 2 == 0 { "user" } else { "assistant" };
         role(message) == expected && calls(message).is_empty()
     };
-    turns.iter().enumerate().all(is_turn)
+    !turns.is_empty() && turns.iter().enumerate().all(is_turn)
 }
 
 fn role(message: &Value) -> &str {

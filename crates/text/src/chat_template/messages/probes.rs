@@ -1,12 +1,15 @@
 //! What a template takes, found by rendering probes.
 
+use std::time::UNIX_EPOCH;
+
 use serde_json::{Value, json};
 
 use super::forms::{Forms, Pair, SHORT_ID};
 use super::outline::Outline;
 use super::reading::REASONING;
 use super::rules::{Rule, Rules};
-use super::{ChatContext, ChatTemplate, sparse_tools};
+use super::sparse_tools::Needs;
+use super::{ChatContext, ChatTemplate, Moment, sparse_tools};
 
 /// What a template takes.
 #[derive(Debug, Default)]
@@ -14,8 +17,7 @@ pub(in super::super) struct Traits {
     pub(super) forms: Forms,
     /// The rules that all conversations need.
     pub(super) rules: Rules,
-    /// Whether tools need a description and parameters.
-    fills_tools: bool,
+    needs: Needs,
     /// Whether there must be a list of tools, if only an empty one.
     lists_tools: bool,
 }
@@ -30,8 +32,8 @@ impl Traits {
     /// Renders probes.
     pub(super) fn of(template: &ChatTemplate) -> Traits {
         let forms = Forms::of(template);
-        let (fills_tools, lists_tools) = needs_of_tools(template);
-        let mut traits = Traits { forms, fills_tools, lists_tools, ..Traits::default() };
+        let (needs, lists_tools) = needs_of_tools(template);
+        let mut traits = Traits { forms, needs, lists_tools, ..Traits::default() };
         traits.find_rules(template);
         traits
     }
@@ -47,7 +49,7 @@ impl Traits {
     /// The tools with the fields that the template reads.
     pub(super) fn tools_for(&self, tools: Option<&[Value]>) -> Option<Vec<Value>> {
         let tools = tools.or(if self.lists_tools { Some(&[]) } else { None })?;
-        Some(sparse_tools::completed(tools, self.fills_tools))
+        Some(sparse_tools::completed(tools, self.needs))
     }
 
     /// Tries each choice of rules on conversations that may need it, and takes the one that loses least.
@@ -122,18 +124,25 @@ impl Traits {
     }
 }
 
-/// Whether tools need all fields, and whether there must be a list of them.
-fn needs_of_tools(template: &ChatTemplate) -> (bool, bool) {
+/// What tools need, and whether there must be a list of them.
+fn needs_of_tools(template: &ChatTemplate) -> (Needs, bool) {
     let messages = [user()];
-    let renders = |tools: Option<&[Value]>| {
-        template.render(&ChatContext { tools, ..ChatContext::new(&messages) }).is_ok()
+    let extra = super::card_variables(template, None, Moment::utc(UNIX_EPOCH));
+    let context = ChatContext { extra: extra.as_ref(), ..ChatContext::new(&messages) };
+    let renders = |tools: Option<&[Value]>| template.render(&ChatContext { tools, ..context }).is_ok();
+    let tool = |function: Value| json!({"type": "function", "function": function});
+    let sparse =
+        [tool(json!({"name": NAME})), tool(json!({"name": NAME, "description": "d", "parameters": {}}))];
+    let types =
+        json!({"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b": {"type": "null"}}});
+    let types = [tool(json!({"name": NAME, "description": "d", "parameters": types}))];
+    let improves = |tools: &[Value], needs| {
+        !renders(Some(tools)) && renders(Some(&sparse_tools::completed(tools, needs)))
     };
-    let sparse = [
-        json!({"type": "function", "function": {"name": NAME}}),
-        json!({"type": "function", "function": {"name": NAME, "description": "d", "parameters": {}}}),
-    ];
-    let fills = !renders(Some(&sparse)) && renders(Some(&sparse_tools::completed(&sparse, true)));
-    (fills, !renders(None) && renders(Some(&[])))
+    let all = Needs { all_fields: true, plain_types: false };
+    let plain = Needs { all_fields: true, plain_types: true };
+    let needs = Needs { all_fields: improves(&sparse, all), plain_types: improves(&types, plain) };
+    (needs, !renders(None) && renders(Some(&[])))
 }
 
 impl Forms {
