@@ -254,7 +254,7 @@ mod tests {
             let mut message = fields;
             message["role"] = json!("assistant");
             let message = read(message);
-            let mut calls = calls(&message).to_vec();
+            let mut calls = super::super::calls(&message).to_vec();
             calls.iter_mut().for_each(|call| drop(call.as_object_mut().unwrap().remove("id")));
             assert_eq!(Value::Array(calls), expected);
         };
