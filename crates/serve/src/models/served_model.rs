@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use pipelines::{AnswerFormat, ChatTemplate, Plan, Request, TextGenerator, Tokenizer};
+use pipelines::{AnswerFormat, ChatTemplate, Plan, Request, SamplingOptions, TextGenerator, Tokenizer};
 
 use super::loaded::other_task;
 use super::preset::Preset;
@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) need: u64,
     /// The most tokens of a text, an answer to it included.
     pub(crate) max_length: usize,
+    /// How tokens are chosen where requests leave it open.
+    pub(crate) sampling: SamplingOptions,
 }
 
 impl ServedModel {
@@ -82,6 +84,7 @@ impl Facts {
             cache_limit: plan.cache_limit(),
             need: memory.weights.saturating_add(memory.cache),
             max_length: memory.max_length,
+            sampling: plan.sampling_defaults(),
         })
     }
 }
