@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pipelines::{Request, SamplingOptions, random_seed};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -47,6 +47,19 @@ pub(crate) struct Sampling {
     ignore_eos: Option<bool>,
     /// Cached prefixes are shared only with requests of the same salt.
     cache_salt: Option<String>,
+}
+
+/// The numbers that choose the tokens of a request without fields of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct SamplingDefaults {
+    temperature: f32,
+    top_p: f32,
+    /// -1 is all tokens.
+    top_k: i64,
+    min_p: f32,
+    presence_penalty: f32,
+    frequency_penalty: f32,
+    repetition_penalty: f32,
 }
 
 /// How many tokens there may be, under Ollama's names.
@@ -172,6 +185,23 @@ impl Sampling {
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
             cache_salt: self.cache_salt,
             ..Request::default()
+        })
+    }
+
+    /// The numbers of a request without other fields.
+    ///
+    /// # Errors
+    /// If a field has a value that the library cannot be given.
+    pub(crate) fn defaults(self, of_model: SamplingOptions) -> Result<SamplingDefaults, ApiError> {
+        let params = self.request(of_model)?.sampling.params();
+        Ok(SamplingDefaults {
+            temperature: params.temperature,
+            top_p: params.top_p,
+            top_k: params.top_k.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1),
+            min_p: params.min_p,
+            presence_penalty: params.presence_penalty,
+            frequency_penalty: params.frequency_penalty,
+            repetition_penalty: params.repetition_penalty,
         })
     }
 }

@@ -105,7 +105,7 @@ impl Preset {
     }
 
     /// How tokens are chosen where requests leave it open.
-    pub(super) fn sampling(&self) -> Sampling {
+    pub(crate) fn sampling(&self) -> Sampling {
         self.sampling.clone()
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) need: u64,
     /// The most tokens of a text, an answer to it included.
     pub(crate) max_length: usize,
+    /// How tokens are chosen where requests leave it open.
+    pub(crate) sampling: SamplingOptions,
 }
 
 impl ServedModel {
@@ -82,6 +84,7 @@ impl Facts {
             cache_limit: plan.cache_limit(),
             need: memory.weights.saturating_add(memory.cache),
             max_length: memory.max_length,
+            sampling: plan.sampling_defaults(),
         })
     }
 }

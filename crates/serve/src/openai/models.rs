@@ -8,7 +8,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::models::{ModelKind, ModelStatus, Preset, Progress};
+use crate::models::{ModelKind, ModelStatus, Preset, Progress, ServedModel};
+use crate::sampling::{Sampling, SamplingDefaults};
 use crate::server::Shared;
 
 /// The models of the server.
@@ -48,6 +49,9 @@ struct Meta {
     weight_bytes: u64,
     /// Bytes of its weights and its cache, which it needs in memory.
     memory_bytes: u64,
+    /// How tokens are chosen where requests leave it open, if the model makes text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling: Option<SamplingDefaults>,
     /// `absent`, `loading`, `ready`, `draining` until its requests have ended, or `failed`.
     state: &'static str,
     /// How far it is loaded.
@@ -91,6 +95,7 @@ impl Model {
                 parameters: facts.parameters,
                 weight_bytes: facts.weight_bytes,
                 memory_bytes: facts.need,
+                sampling: defaults(&model, Sampling::default()),
                 state,
                 progress,
                 failure,
@@ -103,7 +108,7 @@ impl Model {
     }
 
     /// The model under the name of a preset.
-    fn under(self, preset: &Preset) -> Model {
+    fn under(self, preset: &Preset, model: &ServedModel) -> Model {
         let (parent, limit) = (Some(self.id), preset.lengths().num_ctx.unwrap_or(usize::MAX));
         Model {
             id: preset.name().to_string(),
@@ -111,9 +116,15 @@ impl Model {
             aliases: Vec::new(),
             parent,
             max_model_len: self.max_model_len.min(limit),
+            meta: Meta { sampling: defaults(model, preset.sampling()), ..self.meta },
             ..self
         }
     }
+}
+
+fn defaults(model: &ServedModel, of_preset: Sampling) -> Option<SamplingDefaults> {
+    let makes_text = model.facts.kind == ModelKind::Text;
+    makes_text.then(|| of_preset.defaults(model.facts.sampling).ok()).flatten()
 }
 
 /// Lists the models and presets.
@@ -121,7 +132,8 @@ impl Model {
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<ModelList> {
     let models = shared.models.statuses().into_iter().map(Model::of);
     let presets = shared.models.presets();
-    let presets = presets.iter().map(|(preset, model)| Model::of(shared.models.status(model)).under(preset));
+    let presets =
+        presets.iter().map(|(preset, model)| Model::of(shared.models.status(model)).under(preset, model));
     let data = models.chain(presets).collect();
     Json(ModelList { object: "list", data })
 }
@@ -141,7 +153,7 @@ pub(crate) async fn show(
     let (model, preset) = shared.models.resolve(Some(&id))?;
     let shown = Model::of(shared.models.status(&model));
     Ok(Json(match preset {
-        Some(preset) => shown.under(&preset),
+        Some(preset) => shown.under(&preset, &model),
         None => shown,
     }))
 }

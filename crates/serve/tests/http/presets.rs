@@ -25,6 +25,11 @@ fn refusal(reply: &Reply) -> (u16, String) {
     (reply.status, reply.json()["error"].as_str().unwrap_or_else(|| panic!("{}", reply.text)).to_string())
 }
 
+/// The fields of an object of numbers, whole or not.
+fn as_numbers(value: &Value) -> Vec<(String, f64)> {
+    value.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.as_f64().unwrap())).collect()
+}
+
 fn tokens(server: &TestServer, model: &str, extra: Value) -> Value {
     let mut body = json!({"model": model, "messages": [{"role": "user", "content": "Hi"}], "dry_run": true});
     body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -69,6 +74,10 @@ fn the_settings_of_a_preset_are_those_of_requests_that_set_none() {
         json!({"model": "bard", "from": "storyteller", "system": "Be brief.", "parameters": parameters});
     let lines = server.lines(CREATE, &create, "application/x-ndjson");
     assert_eq!(lines.last().map(String::as_str), Some(r#"{"status":"success"}"#));
+    let sampling = |model: &str| server.get(&format!("/v1/models/{model}")).ok()["meta"]["sampling"].clone();
+    let of_model = json!({"temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1});
+    assert_eq!(as_numbers(&sampling("bard")), as_numbers(&of_model));
+    assert_ne!(sampling("storyteller")["temperature"], sampling("bard")["temperature"]);
     assert_eq!(tokens(&server, "bard", json!({})), tokens(&server, "storyteller", with_system("Be brief.")));
     assert_eq!(
         tokens(&server, "bard", with_system("Be long.")),

@@ -233,22 +233,32 @@ function itemLines(lines, index, item) {
   return [inner, next, blanks > 0];
 }
 
-/** @param {string} line */
-function cells(line) {
+/**
+ * The cells of a row. Bars within formulas count only if there are not too many cells without them.
+ *
+ * @param {string} line
+ * @param {number} [count] Cells of the table.
+ * @returns {string[]}
+ */
+function cells(line, count = Infinity) {
   const inner = line.trim().replace(/^\|/, "").replace(/\|$/, (bar, at, all) => (all[at - 1] === "\\" ? bar : ""));
-  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  const split = inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  if (split.length <= count || !inner.includes("$")) return split;
+  const whole = cells(inner.replace(/\$[^$\s][^$]*\$/g, (formula) => formula.replace(/(?<!\\)\|/g, "\\|")));
+  return whole.length === count ? whole : split;
 }
 
 /** @param {string[]} lines @param {number} index */
 function isTable(lines, index) {
   const delimiters = lines[index + 1];
   if (!lines[index].includes("|") || delimiters === undefined || !DELIMITERS.test(delimiters)) return false;
-  return cells(lines[index]).length === cells(delimiters).length;
+  const count = cells(delimiters).length;
+  return cells(lines[index], count).length === count;
 }
 
 /** @param {string[]} lines @param {number} index @returns {[Omit<Block, "start">, number]} */
 function table(lines, index) {
-  const head = cells(lines[index]);
+  const head = cells(lines[index], cells(lines[index + 1]).length);
   const alignments = cells(lines[index + 1]).map((cell) => {
     const [left, right] = [cell.startsWith(":"), cell.endsWith(":")];
     return left && right ? "center" : right ? "right" : left ? "left" : "";
@@ -256,7 +266,7 @@ function table(lines, index) {
   const rows = [head];
   let next = index + 2;
   for (; next < lines.length && !BLANK.test(lines[next]) && !interrupts(lines[next]); next++) {
-    const row = cells(lines[next]).slice(0, head.length);
+    const row = cells(lines[next], head.length).slice(0, head.length);
     while (row.length < head.length) row.push("");
     rows.push(row);
   }

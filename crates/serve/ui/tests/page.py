@@ -167,7 +167,7 @@ def test_formulas_are_found_in_text_and_prices_are_none(site):
         "$$a+b$$": (["[a+b]"], ""), "\\[ a+b \\]": (["[a+b]"], ""), "so $$a$$ holds": (["[a]"], "so  holds"),
         "$$\na\n\n- b\n= c\n$$\n\nend": (["[a\n\n- b\n= c]"], "end"), "text:\n\\[\na_1 * b_1\n\\].\nmore": (["[a_1 * b_1.]"], "text:more"),
         "- item\n  $$\n  x\n  $$\n- two": (["[x]"], "item  two".replace("  ", "")), "| $a$ | b |\n|---|---|\n| c | $d$ |": (["a", "d"], " bc".replace(" ", "")),
-        "**$x$** and *$y_1$ z_2*": (["x", "y_1"], " and  z_2"), "设$x$为": (["x"], "设为"), "[$x$](https://a.test)": (["x"], " (a.test)"),
+        "| $|x|$ | b |\n|---|---|\n| c $|d|$ | $\\|e\\|$ |": (["|x|", "|d|", "|e|"], "bc "), "**$x$** and *$y_1$ z_2*": (["x", "y_1"], " and  z_2"), "设$x$为": (["x"], "设为"), "[$x$](https://a.test)": (["x"], " (a.test)"),
         "\\begin{align*}\na &= b\n\\end{align*}": (["[\\begin{align*}\na &= b\n\\end{align*}]"], ""), "```math\nx+1\n```": (["[x+1]"], ""),
         "$5$ apples and $2x$": (["5", "2x"], " apples and "), "$\\text{\\$5}$": (["\\text{\\$5}"], ""),
     }
