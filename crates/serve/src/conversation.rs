@@ -71,8 +71,8 @@ impl ConversationFields {
             let message = "add_generation_prompt opens an answer, continue_final_message goes on with the last one: set one of them";
             return Err(ApiError::invalid("add_generation_prompt", message));
         }
-        let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let thinking = self.thinking()?;
+        let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let hides_reasoning = self.reasoning.as_ref().and_then(|own| own.exclude).unwrap_or(false);
         check_roles(&self.messages)?;
         let chat = Chat {

@@ -82,25 +82,24 @@ impl AnswerReading {
 
     /// The events of a piece of text.
     pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
-        let events = self.parser.push(text);
-        let events = self.shown(events);
+        let events = shown(self.parser.push(text), self.hides_reasoning);
         self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
-        events
-    }
-
-    fn shown(&self, mut events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
-        events.retain(|event| !(self.hides_reasoning && matches!(event, AnswerEvent::Reasoning(_))));
         events
     }
 
     /// The end, which comes with a piece of text.
     pub(super) fn finish(mut self, text: &str, reason: Finish) -> Delta {
         let mut events = self.push(text);
-        let last = self.parser.finish();
-        events.extend(self.shown(last));
+        events.extend(shown(self.parser.finish(), self.hides_reasoning));
         let finish = if self.has_calls && reason != Finish::Length { Finish::ToolCalls } else { reason };
         Delta::Finished { events, finish }
     }
+}
+
+/// The events that clients see.
+fn shown(mut events: Vec<AnswerEvent>, hides_reasoning: bool) -> Vec<AnswerEvent> {
+    events.retain(|event| !(hides_reasoning && matches!(event, AnswerEvent::Reasoning(_))));
+    events
 }
 
 impl Delta {
