@@ -82,8 +82,7 @@ impl AnswerReading {
 
     /// The events of a piece of text.
     pub(super) fn push(&mut self, text: &str) -> Vec<AnswerEvent> {
-        let mut events = self.parser.push(text);
-        events.retain(|event| is_shown(event, self.hides_reasoning));
+        let events = shown(self.parser.push(text), self.hides_reasoning);
         self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallFinished { .. }));
         events
     }
@@ -91,15 +90,16 @@ impl AnswerReading {
     /// The end, which comes with a piece of text.
     pub(super) fn finish(mut self, text: &str, reason: Finish) -> Delta {
         let mut events = self.push(text);
-        let hides_reasoning = self.hides_reasoning;
-        events.extend(self.parser.finish().into_iter().filter(|event| is_shown(event, hides_reasoning)));
+        events.extend(shown(self.parser.finish(), self.hides_reasoning));
         let finish = if self.has_calls && reason != Finish::Length { Finish::ToolCalls } else { reason };
         Delta::Finished { events, finish }
     }
 }
 
-fn is_shown(event: &AnswerEvent, hides_reasoning: bool) -> bool {
-    !(hides_reasoning && matches!(event, AnswerEvent::Reasoning(_)))
+/// The events that clients see.
+fn shown(mut events: Vec<AnswerEvent>, hides_reasoning: bool) -> Vec<AnswerEvent> {
+    events.retain(|event| !(hides_reasoning && matches!(event, AnswerEvent::Reasoning(_))));
+    events
 }
 
 impl Delta {
