@@ -185,7 +185,7 @@ impl ChatTemplate {
             Some(file) => format!("{} ({name})", file.display()),
         };
         let problem = |problem: String| Error::ChatTemplate { name: label(DEFAULT), problem };
-        let config: serde_json::Value = serde_json::from_str(json)
+        let config: serde_json::Value = weights::from_json(json.as_bytes())
             .map_err(|error| problem(format!("the file that holds it is not JSON: {error}")))?;
         let single = |source: &str| {
             ChatTemplate::labeled([(DEFAULT, label(DEFAULT), source)], Limits::default()).map(Some)
