@@ -82,7 +82,7 @@ pub(crate) fn text(error: &TextError) -> (u8, Option<&'static str>) {
         TextError::Tokenizer { .. } => (
             MODEL,
             Some(
-                "put the model's tokenizer.json or tokenizer.model next to its config.json; a GGUF file contains its own",
+                "put the model's tokenizer.json, or another file of its tokenizer, next to its config.json; a GGUF file contains its own",
             ),
         ),
         TextError::Encode(_) | TextError::Constraint(_) | TextError::Tools { .. } => (USAGE, None),

@@ -99,6 +99,19 @@ impl Error {
         }
     }
 
+    /// The same, with what an index says of a weight that is missing.
+    pub(crate) fn explained(self, weights: &weights::Weights) -> Error {
+        match self {
+            Error::Weight { name, message } => match weights.reason_of_absence(&name) {
+                Some(reason) if !message.contains(&reason) => {
+                    Error::Weight { message: format!("{message}; {reason}"), name }
+                }
+                _ => Error::Weight { name, message },
+            },
+            other => other,
+        }
+    }
+
     /// A complaint about the configuration.
     pub(crate) fn config(source_name: &str, message: impl Into<String>) -> Error {
         Error::Config { source_name: source_name.to_string(), message: message.into() }

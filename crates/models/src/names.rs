@@ -116,6 +116,11 @@ impl CanonicalNames {
         Ok(CanonicalNames { stored, tables: tables.to_vec(), wrapper })
     }
 
+    /// The canonical name of a tensor, or `None` if no table knows it.
+    pub(crate) fn canonical(&self, name: &str) -> Option<String> {
+        canonical(name, &self.tables)
+    }
+
     /// What the files call a weight, or would if they had it.
     pub(crate) fn in_files(&self, canonical: &str) -> String {
         if let Some(name) = self.stored.get(canonical) {

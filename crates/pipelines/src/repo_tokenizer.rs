@@ -6,7 +6,7 @@ use text::tokenizer::{COMPANION_FILES, FILES};
 
 use crate::Error;
 
-/// The tokenizer of a repository: its `tokenizer.json`, or else its `tokenizer.model` or `spiece.model`, or else a GGUF file, of
+/// The tokenizer of a repository: the first of the [`FILES`] that it has, or else a GGUF file, of
 /// which the header is fetched if it is not on this machine. `file` is one of these by name.
 ///
 /// # Errors

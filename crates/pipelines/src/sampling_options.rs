@@ -75,7 +75,7 @@ impl SamplingOptions {
     }
 
     fn parse(json: &[u8]) -> serde_json::Result<SamplingOptions> {
-        let config: GenerationConfig = serde_json::from_slice(json)?;
+        let config: GenerationConfig = weights::from_json(json)?;
         // `transformers` ignores the temperature of a model that is not to be sampled.
         let greedy = (config.do_sample == Some(false)).then_some(0.0);
         Ok(SamplingOptions {
@@ -162,6 +162,7 @@ mod tests {
         check(none, r#"{"top_k": 20}"#, (1.0, Some(20), 1.0));
         check(none, r#"{"top_k": 0, "temperature": null}"#, (1.0, None, 1.0));
         check(none, r#"{"top_k": -1}"#, (1.0, None, 1.0));
+        check(none, r#"{"max_time": Infinity, "top_p": NaN, "temperature": 0.6}"#, (0.6, None, 1.0));
         check(none, r#"{"do_sample": false, "temperature": 0.6, "top_k": 50}"#, (0.0, Some(50), 1.0));
         let house = SamplingOptions { temperature: Some(0.7), top_k: Some(40), ..none };
         check(house, r#"{"top_p": 0.5}"#, (0.7, Some(40), 0.5));

@@ -225,7 +225,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error>
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Read { path: path.to_owned(), source }),
     };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| Error::embedding(path.display(), error))
+    weights::from_json(&bytes).map(Some).map_err(|error| Error::embedding(path.display(), error))
 }
 
 #[cfg(test)]

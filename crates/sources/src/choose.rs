@@ -68,11 +68,14 @@ pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) 
         choice = among(repo, &repo.all_files()?, wanted, several);
     }
     match choice {
-        Ok(Choice { model: ModelFiles { missing: Some(part), files, .. }, .. }) => {
+        Ok(Choice { model: ModelFiles { missing: Some(part), files, index, .. }, .. })
+            if index.is_none() || repo.out_of_reach(&part).is_some() =>
+        {
             let incomplete =
                 || Error::MissingPart { repo: repo.to_string(), part: part.clone(), of: files[0].clone() };
             Err(repo.out_of_reach(&part).unwrap_or_else(incomplete))
         }
+        // Of a set with an index, the model may need no tensor of the missing part; its graph says.
         Err(error @ Error::NoWeights { .. }) => Err(repo.out_of_reach("a model").unwrap_or(error)),
         Ok(choice) => refused_early(repo, choice),
         other => other,

@@ -413,7 +413,7 @@ impl FileSet {
             }
             _ => {}
         }
-        let weights = Weights::of_files(self.header_files()?)?;
+        let weights = Weights::of_shards(self.header_files()?, self.index()?.as_deref())?;
         let folder = match (format, &self.home) {
             (WeightsFormat::Gguf, Home::Repo(repo)) => repo.place(),
             (WeightsFormat::Gguf, _) => self.folder_of_paths(),
@@ -529,6 +529,15 @@ impl FileSet {
         self.weights.iter().map(open).collect()
     }
 
+    /// The index of the weights, if they have one on this machine.
+    fn index(&self) -> Result<Option<PathBuf>, Error> {
+        match (&self.repo, &self.index) {
+            (Some(repo), Some(index)) => repo.cached(index),
+            (Some(_), None) => Ok(None),
+            (None, _) => Ok(index_beside(&self.weight_path())),
+        }
+    }
+
     fn repo(&self) -> &HuggingFaceRepo {
         self.repo.as_ref().expect("files in a repository have one")
     }
@@ -576,7 +585,10 @@ impl LocalFiles {
     /// If the files are damaged, or of several models.
     pub fn open(&self) -> Result<Weights, Error> {
         let weights = match (&self.weights[..], index_beside(&self.weights)) {
-            (_, Some(index)) => Weights::open(&index),
+            (several, Some(index)) => {
+                let files = several.iter().map(|path| WeightFile::open(path));
+                Weights::of_shards(files.collect::<Result<_, _>>()?, Some(&index))
+            }
             ([one], None) => Weights::open(one),
             ([first, ..], None) if weights_format(&self.weights)? == WeightsFormat::Gguf => {
                 Weights::open(first)
@@ -646,7 +658,8 @@ fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
     let is_of = |index: &PathBuf| {
         index.is_file()
             && weights::shards(index).is_ok_and(|shards| {
-                shards.len() == files.len() && shards.iter().all(|shard| files.contains(shard))
+                files.iter().all(|file| shards.contains(file))
+                    && shards.iter().all(|shard| files.contains(shard) || !shard.is_file())
             })
     };
     lists.find(is_of)

@@ -1,5 +1,6 @@
 //! The result of a reader: tensors in file order, metadata, and the files they came from.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use indexmap::IndexMap;
@@ -16,7 +17,12 @@ pub(crate) struct Contents {
     pub(crate) files: Vec<WeightFile>,
     pub(crate) tensors: IndexMap<String, Stored>,
     pub(crate) metadata: Metadata,
+    /// The shard that an index lists for a tensor.
+    pub(crate) shards: WeightMap,
 }
+
+/// Names of tensors, and of the files that hold them.
+pub(crate) type WeightMap = BTreeMap<String, String>;
 
 /// A tensor and where it rests.
 pub(crate) struct Stored {
@@ -29,7 +35,13 @@ pub(crate) struct Stored {
 
 impl Contents {
     pub(crate) fn new(format: Format) -> Contents {
-        Contents { format, files: Vec::new(), tensors: IndexMap::new(), metadata: Metadata::new() }
+        let (tensors, metadata, shards) = (IndexMap::new(), Metadata::new(), WeightMap::new());
+        Contents { format, files: Vec::new(), tensors, metadata, shards }
+    }
+
+    /// Contents of files that an index lists.
+    pub(crate) fn with_index(format: Format, shards: WeightMap) -> Contents {
+        Contents { shards, ..Contents::new(format) }
     }
 
     /// Adds a file and gives back its index.
@@ -55,9 +67,13 @@ impl Contents {
         self.add(name, Stored { tensor, file, place })
     }
 
-    /// Adds a tensor under a name that must be new.
+    /// Adds a tensor under a name that must be new, unless the index lists another file for it: that one's counts.
     pub(crate) fn add(&mut self, name: String, stored: Stored) -> Result<(), Error> {
-        let path = |file: usize| self.files[file].path().to_path_buf();
+        let path = |file: usize| self.files[file].path();
+        let shard = self.shards.get(&name);
+        if shard.is_some_and(|shard| path(stored.file).file_name() != Some(shard.as_ref())) {
+            return Ok(());
+        }
         match self.tensors.entry(name) {
             Entry::Vacant(entry) => {
                 entry.insert(stored);
@@ -65,9 +81,19 @@ impl Contents {
             }
             Entry::Occupied(entry) => Err(Error::DuplicateTensor {
                 name: entry.key().clone(),
-                first: path(entry.get().file),
-                second: path(stored.file),
+                first: path(entry.get().file).to_path_buf(),
+                second: path(stored.file).to_path_buf(),
             }),
         }
+    }
+
+    /// Why a tensor that the index lists is not there.
+    pub(crate) fn reason_of_absence(&self, name: &str) -> Option<String> {
+        let shard = self.shards.get(name).filter(|_| !self.tensors.contains_key(name))?;
+        let is_there = self.files.iter().any(|file| file.path().file_name() == Some(shard.as_ref()));
+        Some(match is_there {
+            true => format!("{shard}, where the index lists it, does not hold it"),
+            false => format!("the model lacks {shard}, where the index lists it"),
+        })
     }
 }

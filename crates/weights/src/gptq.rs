@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Error, from_json};
 
 /// The settings with which GPTQ quantized the linear layers of a checkpoint
 /// (Frantar et al., 2022, <https://arxiv.org/abs/2210.17323>). Whether columns are permuted, and zero points are all the
@@ -44,7 +44,7 @@ impl GptqConfig {
     /// # Errors
     /// If it has settings that do not run, or is no JSON.
     pub fn from_quantize_config(source_name: &str, json: &str) -> Result<GptqConfig, Error> {
-        let json: Value = serde_json::from_str(json)
+        let json: Value = from_json(json.as_bytes())
             .map_err(|error| Error::quantization(source_name, error.to_string()))?;
         GptqConfig::read(source_name, "the file", json)
     }

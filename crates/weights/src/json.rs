@@ -1,16 +1,34 @@
-//! Numbers that Python writes into JSON and JSON does not have.
+//! JSON as Python writes it: with numbers that JSON does not have.
 
 use std::borrow::Cow;
+
+use serde::de::DeserializeOwned;
 
 /// The words that Python writes for them; the longest first where one begins with another.
 const WORDS: &[&str] = &["-Infinity", "Infinity", "NaN"];
 
-/// A JSON text with `null` in place of infinite numbers and NaN, which Python's `json` writes as words.
+/// Reads the JSON of a model's file. Infinite numbers and NaN, which Python's `json` writes, become null.
 ///
 /// ```
-/// assert_eq!(perihelion_weights::without_infinities(r#"{"limit": [0.0, Infinity]}"#), r#"{"limit": [0.0, null]}"#);
+/// let limits: Vec<Option<f64>> = perihelion_weights::from_json(b"[0.0, Infinity]").unwrap();
+/// assert_eq!(limits, [Some(0.0), None]);
 /// ```
-pub fn without_infinities(json: &str) -> Cow<'_, str> {
+///
+/// # Errors
+/// If it is not JSON, or not of this type.
+pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    let error = match serde_json::from_slice(json) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    match std::str::from_utf8(json).map(without_infinities) {
+        Ok(Cow::Owned(json)) => serde_json::from_str(&json),
+        _ => Err(error),
+    }
+}
+
+/// A JSON text with `null` in place of infinite numbers and NaN.
+fn without_infinities(json: &str) -> Cow<'_, str> {
     if !WORDS.iter().any(|word| json.contains(word)) {
         return Cow::Borrowed(json);
     }
@@ -38,7 +56,24 @@ pub fn without_infinities(json: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[test]
+    fn infinite_numbers_are_read_as_null() {
+        let read = |json: &str| from_json::<Value>(json.as_bytes());
+        assert_eq!(
+            read(r#"{"a": [Infinity, -Infinity, NaN, 1.5]}"#).unwrap(),
+            json!({"a": [null, null, null, 1.5]})
+        );
+        assert_eq!(read(r#"{"Infinity": "NaN"}"#).unwrap(), json!({"Infinity": "NaN"}));
+        assert_eq!(from_json::<Vec<Option<f64>>>(b"[NaN, 2]").unwrap(), [None, Some(2.0)]);
+        for wrong in ["Infinit", "{\"a\": +Infinity}", "{\"a\": nan}", "[NaN", "[Infinity"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(from_json::<Value>(b"[NaN, \xff]").is_err());
+    }
 
     #[test]
     fn words_in_texts_stay() {

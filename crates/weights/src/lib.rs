@@ -41,7 +41,7 @@ pub use file_header::FileHeader;
 pub use format::Format;
 pub use gguf::GgufWriter;
 pub use gptq::GptqConfig;
-pub use json::without_infinities;
+pub use json::from_json;
 pub use metadata::{FromMeta, MetaArray, MetaValue, Metadata, Strings};
 pub use quantization_config::QuantizationConfig;
 pub use source::shards;

@@ -13,7 +13,7 @@ use zip::read::ZipArchive;
 use zip::result::ZipError;
 
 use crate::allowed::Global;
-use crate::contents::{Contents, Stored};
+use crate::contents::{Contents, Stored, WeightMap};
 use crate::error::{Problem, malformed, unsupported};
 use crate::metadata::MetaValue;
 use crate::pickle::{Pickle, Value};
@@ -32,9 +32,9 @@ const LONE_TENSOR: &str = "tensor";
 /// Dicts in dicts until there are weights.
 const MAX_NESTING: usize = 4;
 
-/// Reads all shards of a model.
-pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
-    let mut contents = Contents::new(Format::PyTorch);
+/// Reads all shards of a model; `shards` says which tensor is in which.
+pub(crate) fn read(files: Vec<WeightFile>, shards: WeightMap) -> Result<Contents, Error> {
+    let mut contents = Contents::with_index(Format::PyTorch, shards);
     for file in files {
         let is_zip = file.starts_with(b"PK");
         let index = contents.add_file(file.clone());

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tensor::DType;
 
 use crate::gptq::GptqConfig;
-use crate::without_infinities;
+use crate::from_json;
 use crate::{Error, gptq};
 
 /// What quantized the matrices of a checkpoint: the method, and what its tensors do not say themselves.
@@ -53,7 +53,7 @@ impl QuantizationConfig {
     /// If it is of a method that is not read, or has settings that do not run, or is no JSON.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Option<QuantizationConfig>, Error> {
         let invalid = |error: serde_json::Error| Error::quantization(source_name, error.to_string());
-        let mut json: Value = serde_json::from_str(&without_infinities(json)).map_err(invalid)?;
+        let mut json: Value = from_json(json.as_bytes()).map_err(invalid)?;
         let of_text = || Some(json.get("text_config")?.get("quantization_config")?.clone());
         let found = of_text().or_else(|| Some(json.get_mut("quantization_config")?.take()));
         let Some(found) = found.filter(|found| !found.is_null()) else { return Ok(None) };

@@ -3,16 +3,16 @@
 use safetensors::{Dtype, SafeTensors};
 use tensor::{DType, Shape};
 
-use crate::contents::Contents;
+use crate::contents::{Contents, WeightMap};
 use crate::error::{Problem, unsupported};
 use crate::{Error, Format, WeightFile};
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;
 
-/// Reads all shards of a model.
-pub(crate) fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
-    let mut contents = Contents::new(Format::Safetensors);
+/// Reads all shards of a model; `shards` says which tensor is in which.
+pub(crate) fn read(files: Vec<WeightFile>, shards: WeightMap) -> Result<Contents, Error> {
+    let mut contents = Contents::with_index(Format::Safetensors, shards);
     for file in files {
         read_file(file, &mut contents)?;
     }

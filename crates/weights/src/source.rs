@@ -1,28 +1,24 @@
 //! Which files make up a model: one file, the shards of an index, or what lies in a folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::contents::Contents;
+use crate::contents::WeightMap;
 use crate::error::Problem;
-use crate::{Error, Format, WeightFile};
+use crate::{Error, Format, WeightFile, from_json};
 
 /// The files of one model, in the order they are read. Of a split GGUF set, one part stands for all.
 pub(crate) struct ModelFiles {
     pub(crate) files: Vec<PathBuf>,
-    index: Option<Index>,
+    /// The shard that an index lists for a tensor; empty without an index.
+    pub(crate) shards: WeightMap,
 }
 
 /// Hugging Face's list of which tensor is in which shard.
-struct Index {
-    path: PathBuf,
-    file: IndexFile,
-}
-
 #[derive(serde::Deserialize)]
 struct IndexFile {
-    weight_map: BTreeMap<String, String>,
+    weight_map: WeightMap,
 }
 
 /// The suffixes of a format's files and, among several models in a folder, the one that is taken.
@@ -49,7 +45,29 @@ const CONSOLIDATED: &str = "consolidated";
 /// # Errors
 /// If the index cannot be read, lists nothing, or names files elsewhere.
 pub fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
-    Ok(ModelFiles::of_index(index)?.files)
+    Ok(files_of(index, &read_index(index)?))
+}
+
+/// The shard that an index lists for each tensor.
+pub(crate) fn read_index(path: &Path) -> Result<WeightMap, Error> {
+    let bytes = WeightFile::open(path)?;
+    let format =
+        if path.to_string_lossy().contains(".safetensors") { Format::Safetensors } else { Format::PyTorch };
+    let malformed = |what| Problem::Malformed(what).at(path, format);
+    let IndexFile { weight_map } = from_json(&bytes).map_err(|error| malformed(format!("index: {error}")))?;
+    if let Some(shard) = weight_map.values().find(|shard| !is_plain_name(shard)) {
+        return Err(malformed(format!("index: `{shard}` is not the name of a file next to it")));
+    }
+    if weight_map.is_empty() {
+        return Err(malformed("index: lists no tensors".to_string()));
+    }
+    Ok(weight_map)
+}
+
+/// The paths of the files that an index lists.
+fn files_of(index: &Path, shards: &WeightMap) -> Vec<PathBuf> {
+    let names: BTreeSet<&String> = shards.values().collect();
+    names.into_iter().map(|shard| index.with_file_name(shard)).collect()
 }
 
 impl ModelFiles {
@@ -61,41 +79,18 @@ impl ModelFiles {
         if path.to_string_lossy().ends_with(".index.json") {
             return ModelFiles::of_index(path);
         }
-        Ok(ModelFiles { files: vec![path.to_path_buf()], index: None })
+        Ok(ModelFiles { files: vec![path.to_path_buf()], shards: WeightMap::new() })
     }
 
-    /// Checks that what was read is what the index lists.
-    pub(crate) fn check(&self, contents: &Contents) -> Result<(), Error> {
-        let Some(index) = &self.index else { return Ok(()) };
-        for (name, shard) in &index.file.weight_map {
-            let found = contents.tensors.get(name).map(|stored| contents.files[stored.file].path());
-            if found.and_then(Path::file_name) != Some(shard.as_ref()) {
-                let what = format!("tensor `{name}` is not in {shard}, where the index lists it");
-                return Err(Problem::Malformed(what).at(&index.path, contents.format));
-            }
-        }
-        Ok(())
-    }
-
+    /// The files that an index lists and that are there; if none is, the first, so that opening it names it.
     fn of_index(path: &Path) -> Result<ModelFiles, Error> {
-        let bytes = WeightFile::open(path)?;
-        let format = if path.to_string_lossy().contains(".safetensors") {
-            Format::Safetensors
-        } else {
-            Format::PyTorch
-        };
-        let malformed = |what| Problem::Malformed(what).at(path, format);
-        let file: IndexFile =
-            serde_json::from_slice(&bytes).map_err(|error| malformed(format!("index: {error}")))?;
-        let shards: BTreeSet<&String> = file.weight_map.values().collect();
-        if let Some(shard) = shards.iter().find(|shard| !is_plain_name(shard)) {
-            return Err(malformed(format!("index: `{shard}` is not the name of a file next to it")));
+        let shards = read_index(path)?;
+        let mut files = files_of(path, &shards);
+        match files.iter().any(|file| file.is_file()) {
+            true => files.retain(|file| file.is_file()),
+            false => files.truncate(1),
         }
-        if shards.is_empty() {
-            return Err(malformed("index: lists no tensors".to_string()));
-        }
-        let files = shards.into_iter().map(|shard| path.with_file_name(shard)).collect();
-        Ok(ModelFiles { files, index: Some(Index { path: path.to_path_buf(), file }) })
+        Ok(ModelFiles { files, shards })
     }
 
     fn in_folder(folder: &Path) -> Result<ModelFiles, Error> {
@@ -114,7 +109,7 @@ impl ModelFiles {
                 Choice::Nothing => {}
                 Choice::Files(files) => {
                     let files = files.into_iter().map(|file| folder.join(file)).collect();
-                    return Ok(ModelFiles { files, index: None });
+                    return Ok(ModelFiles { files, shards: WeightMap::new() });
                 }
                 Choice::Index(index) => return ModelFiles::of_index(&folder.join(index)),
                 Choice::Several(candidates) => {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use tensor::{Bytes, Tensor};
 
-use crate::contents::{Contents, Stored};
-use crate::source::ModelFiles;
+use crate::contents::{Contents, Stored, WeightMap};
+use crate::source::{ModelFiles, read_index};
 use crate::{Error, Format, Metadata, WeightFile, gguf, pytorch, safetensors};
 
 /// The tensors of one model, views of its mapped files.
@@ -34,15 +34,16 @@ impl Weights {
     ///
     /// Maps the files and reads their headers; the weights themselves are read when someone looks at them.
     ///
+    /// Of the files that an index lists, those that are there are opened: a model need not use all
+    /// ([`Weights::reason_of_absence`]).
+    ///
     /// # Errors
     /// If the files cannot be read, contradict themselves or each other, or use what Perihelion does not read.
     pub fn open(path: &Path) -> Result<Weights, Error> {
-        let source = ModelFiles::find(path)?;
+        let ModelFiles { files, shards } = ModelFiles::find(path)?;
         let files: Vec<WeightFile> =
-            source.files.iter().map(|file| WeightFile::open(file)).collect::<Result<_, _>>()?;
-        let contents = read(files)?;
-        source.check(&contents)?;
-        Ok(Weights { contents })
+            files.iter().map(|file| WeightFile::open(file)).collect::<Result<_, _>>()?;
+        Ok(Weights { contents: read(files, shards)? })
     }
 
     /// Opens the shards of one model that has no index.
@@ -59,10 +60,19 @@ impl Weights {
     /// # Errors
     /// As [`Weights::open_all`].
     pub fn of_files(files: Vec<WeightFile>) -> Result<Weights, Error> {
+        Weights::of_shards(files, None)
+    }
+
+    /// As [`Weights::of_files`], of files that an index lists.
+    ///
+    /// # Errors
+    /// As [`Weights::of_files`], and if the index cannot be read.
+    pub fn of_shards(files: Vec<WeightFile>, index: Option<&Path>) -> Result<Weights, Error> {
         if files.is_empty() {
             return Err(Error::NoWeights { path: PathBuf::new() });
         }
-        Ok(Weights { contents: read(files)? })
+        let shards = index.map(read_index).transpose()?.unwrap_or_default();
+        Ok(Weights { contents: read(files, shards)? })
     }
 
     /// The weights of a file that is in memory already, whole; `name` stands for its path in messages.
@@ -70,7 +80,7 @@ impl Weights {
     /// # Errors
     /// As [`Weights::open`].
     pub fn from_bytes(name: &str, bytes: Bytes) -> Result<Weights, Error> {
-        Ok(Weights { contents: read(vec![WeightFile::in_memory(name, bytes)])? })
+        Ok(Weights { contents: read(vec![WeightFile::in_memory(name, bytes)], WeightMap::new())? })
     }
 
     /// The format of the files.
@@ -124,6 +134,17 @@ impl Weights {
         self.contents.tensors.get(name).map(|stored| &stored.tensor)
     }
 
+    /// The names that an index lists, though no file has such a tensor.
+    pub fn absent(&self) -> impl Iterator<Item = &str> {
+        let names = self.contents.shards.keys().map(String::as_str);
+        names.filter(|name| !self.contents.tensors.contains_key(*name))
+    }
+
+    /// Why a tensor that an index lists is not there: `the model lacks b.safetensors, where the index lists it`.
+    pub fn reason_of_absence(&self, name: &str) -> Option<String> {
+        self.contents.reason_of_absence(name)
+    }
+
     /// The same weights, those under another name for which `rename` gives one.
     ///
     /// # Errors
@@ -137,6 +158,8 @@ impl Weights {
             }
         }
         self.contents.tensors = tensors;
+        let shards = std::mem::take(&mut self.contents.shards).into_iter();
+        self.contents.shards = shards.map(|(name, shard)| (rename(&name).unwrap_or(name), shard)).collect();
         Ok(self)
     }
 
@@ -188,10 +211,10 @@ impl fmt::Debug for Weights {
 }
 
 /// Reads the headers of files of one format.
-fn read(files: Vec<WeightFile>) -> Result<Contents, Error> {
+fn read(files: Vec<WeightFile>, shards: WeightMap) -> Result<Contents, Error> {
     match Format::of_all(&files)? {
         Format::Gguf => gguf::read(files),
-        Format::Safetensors => safetensors::read(files),
-        Format::PyTorch => pytorch::read(files),
+        Format::Safetensors => safetensors::read(files, shards),
+        Format::PyTorch => pytorch::read(files, shards),
     }
 }

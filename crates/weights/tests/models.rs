@@ -145,6 +145,48 @@ fn safetensors(name: &str, value: f32) -> Vec<u8> {
     file
 }
 
+/// Checks that the tensor `b` of an index is absent, and why.
+fn absent(path: &Path, reason: &str) {
+    let weights = open(path);
+    assert_eq!((weights.len(), weights.absent().collect::<Vec<_>>()), (1, vec!["b"]));
+    assert_eq!(weights.reason_of_absence("b").unwrap(), reason);
+    assert_eq!(weights.reason_of_absence("a"), None);
+}
+
+/// Of a tensor in several files, that counts which the index lists, wherever it is in the order of files.
+#[test]
+fn an_index_says_which_of_two_tensors_counts() {
+    let folder = Folder::new("overlay");
+    folder.write("base.safetensors", &safetensors("a", 1.0));
+    folder.write("overlay.safetensors", &safetensors("a", 2.0));
+    folder.write("b.safetensors", &safetensors("b", 3.0));
+    let index = |shard: &str| {
+        let map = format!(
+            r#"{{"a": "{shard}", "b": "b.safetensors", "c": "{shard}", "d": "base.safetensors", "e": "overlay.safetensors"}}"#
+        );
+        folder.write(
+            "model.safetensors.index.json",
+            format!(r#"{{"metadata": {{"total_size": NaN}}, "weight_map": {map}}}"#).as_bytes(),
+        )
+    };
+    for (shard, value) in [("base.safetensors", 1.0), ("overlay.safetensors", 2.0)] {
+        let weights = open(&index(shard));
+        assert_eq!((weights.len(), weights.get("a").unwrap().to_f32_vec()), (2, vec![value]), "{shard}");
+        assert_eq!(weights.absent().collect::<Vec<_>>(), ["c", "d", "e"]);
+    }
+    // The tensor of a file that is lost is not replaced by an older one.
+    std::fs::remove_file(folder.0.join("overlay.safetensors")).unwrap();
+    let weights = open(&index("overlay.safetensors"));
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["b"]);
+    let renamed = weights.renamed(|name| (name == "a").then(|| "x".to_string())).unwrap();
+    let reason = "the model lacks overlay.safetensors, where the index lists it";
+    assert_eq!(renamed.reason_of_absence("x").unwrap(), reason);
+    for name in ["base", "b"] {
+        std::fs::remove_file(folder.0.join(format!("{name}.safetensors"))).unwrap();
+    }
+    assert!(message(&folder.0).contains("b.safetensors"));
+}
+
 #[test]
 fn shards_are_found_through_their_index() {
     let folder = Folder::new("index");
@@ -159,7 +201,9 @@ fn shards_are_found_through_their_index() {
     assert_eq!(open(&path).get("b").unwrap().to_f32_vec(), [2.0]);
     assert_eq!(open(&folder.0).len(), 2);
     index("model-00001-of-00002.safetensors");
-    assert!(message(&path).contains("tensor `b` is not in model-00001-of-00002.safetensors"));
+    absent(&path, "model-00001-of-00002.safetensors, where the index lists it, does not hold it");
+    index("mtp.safetensors");
+    absent(&path, "the model lacks mtp.safetensors, where the index lists it");
     index("../model-00001-of-00002.safetensors");
     assert!(message(&path).contains("is not the name of a file next to it"));
     folder.write("model.safetensors.index.json", br#"{"weight_map": {}}"#);

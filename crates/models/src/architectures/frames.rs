@@ -75,7 +75,7 @@ impl Frame {
 
     /// The architecture of the text part, which may be none of ours.
     pub(crate) fn text_architecture(&self, json: &str) -> String {
-        let text = serde_json::from_str::<Outer>(json).ok().and_then(|outer| outer.text_config);
+        let text = weights::from_json::<Outer>(json.as_bytes()).ok().and_then(|outer| outer.text_config);
         let Some(Text { model_type, architectures }) = text else { return self.usual.hugging_face.into() };
         let is_of_type =
             |own: &&Architecture| Some(own.model_type) == model_type.as_deref() && !own.classifies;

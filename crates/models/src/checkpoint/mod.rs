@@ -437,8 +437,8 @@ impl Checkpoint {
         let description = Description::of(reader.weights, config_json, options.architecture)?;
         let in_files = CanonicalNames::of(reader.weights, &description.names(reader.weights))?;
         let gathered = Gathered::of(&description, reader, &in_files, config_json, options);
-        let Gathered { config, network, names, vectors, unused } =
-            gathered.map_err(|error| error.naming(|name| in_files.in_files(name)))?;
+        let Gathered { config, network, names, vectors, unused } = gathered
+            .map_err(|error| error.naming(|name| in_files.in_files(name)).explained(reader.weights))?;
         let quantization = None;
         Ok(Checkpoint { config, network, names, in_files, options, vectors, unused, weights, quantization })
     }
@@ -489,6 +489,7 @@ impl Gathered {
         };
         let types = Names { reader, names: &names, dtype: options.dtype };
         let taken = check_weights(&config, &network, &types)?;
+        unused::check_absent(&config, weights, in_files, &network)?;
         let unused = unused::tensors(&config, &types, &taken, &network);
         let vectors = converted_vectors(&types, zero_centered)?;
         Ok(Gathered { config, network, names, vectors, unused })

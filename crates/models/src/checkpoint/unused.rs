@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 
+use weights::Weights;
+
+use crate::names::CanonicalNames;
 use crate::stored::Names;
-use crate::{Config, Network};
+use crate::{Config, Error, Network};
 
 /// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
 /// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)
@@ -66,6 +69,32 @@ pub(super) fn tensors(
         stored.filter(|name| !taken.contains(name) && !idle(name)).map(str::to_string).collect();
     unused.sort_unstable();
     unused
+}
+
+/// Checks that the model needs none of the tensors that an index lists and the files lack. One that is optional would
+/// otherwise be left out in silence.
+///
+/// # Errors
+/// If it needs one.
+pub(super) fn check_absent(
+    config: &Config,
+    weights: &Weights,
+    in_files: &CanonicalNames,
+    network: &Network,
+) -> Result<(), Error> {
+    let others = keys_of_others(network);
+    let is_head = |own: &str| own == "output.weight" && config.tied == Some(true);
+    let is_needed = |name: &&str| {
+        let own = in_files.canonical(name).filter(|own| !others.contains(own) && !is_head(own));
+        own.is_some() && !is_idle(name, network) && !predicts_further(name, config)
+    };
+    match weights.absent().find(is_needed) {
+        None => Ok(()),
+        Some(name) => {
+            let message = weights.reason_of_absence(name).unwrap_or_default();
+            Err(Error::Weight { name: in_files.canonical(name).unwrap_or_default(), message })
+        }
+    }
 }
 
 /// The weights for keys and values of layers that read those of others.

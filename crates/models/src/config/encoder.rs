@@ -83,7 +83,7 @@ impl EncoderConfig {
     /// If it is no JSON, a key is of the wrong kind, or it asks for what no encoder here does.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<EncoderConfig, Error> {
         let error = |message: String| Error::config(source_name, message);
-        let file: File = serde_json::from_str(json).map_err(|wrong| error(wrong.to_string()))?;
+        let file: File = weights::from_json(json.as_bytes()).map_err(|wrong| error(wrong.to_string()))?;
         if file.is_decoder {
             return Err(error(
                 "`is_decoder` is true: encoders that attend to earlier tokens alone are not supported".into(),
@@ -194,7 +194,7 @@ impl EncoderConfig {
 /// If it is not JSON, or the labels contradict each other.
 pub(crate) fn labels_of_hugging_face(source_name: &str, json: &str) -> Result<Vec<String>, Error> {
     let error = |message: String| Error::config(source_name, message);
-    let named: NamedLabels = serde_json::from_str(json).map_err(|wrong| error(wrong.to_string()))?;
+    let named: NamedLabels = weights::from_json(json.as_bytes()).map_err(|wrong| error(wrong.to_string()))?;
     labels(named).map_err(error)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sources::{FileSet, HuggingFaceRepo, LocalFiles, ModelRequest, Progress, RepoOptions};
-use weights::{Weights, without_infinities};
+use weights::Weights;
 
 use super::PipelineConfig;
 use super::check::native;
@@ -138,8 +138,7 @@ impl PipelineConfig {
     fn read_config(&self, path: &Path) -> Result<Arc<Value>, Error> {
         let json =
             weights::read_file(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
-        let text = String::from_utf8_lossy(&json);
-        let config: Value = serde_json::from_str(&without_infinities(&text)).map_err(|error| {
+        let config: Value = weights::from_json(&json).map_err(|error| {
             problem("huggingface_repo_id", &self.huggingface_repo_id, format!("{}: {error}", path.display()))
         })?;
         Ok(Arc::new(config))

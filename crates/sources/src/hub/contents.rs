@@ -1,11 +1,12 @@
 //! What a hub's cache holds in all: repositories, bytes, and what did not arrive whole.
 
-use std::fs;
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::cache::INCOMPLETE;
+use super::cache::{INCOMPLETE, MAX_DEPTH};
 use super::names::is_commit;
 use super::{Hub, is_repo_id};
 use crate::Error;
@@ -95,14 +96,10 @@ impl Hub {
                 continue;
             }
             contents.repos += 1;
-            for blob in entries(&repo.join("blobs"))? {
-                // Links of snapshots lead here; a file that was moved meanwhile has no size.
-                let Ok(metadata) = fs::symlink_metadata(&blob) else { continue };
-                if metadata.is_file() {
-                    contents.bytes = contents.bytes.saturating_add(metadata.len());
-                    if blob.extension().is_some_and(|extension| extension == INCOMPLETE) {
-                        contents.incomplete.push(blob);
-                    }
+            for (file, metadata) in stored_files(&repo)? {
+                contents.bytes = contents.bytes.saturating_add(metadata.len());
+                if file.extension().is_some_and(|extension| extension == INCOMPLETE) {
+                    contents.incomplete.push(file);
                 }
             }
         }
@@ -113,12 +110,9 @@ impl Hub {
 impl CachedRepo {
     fn read(id: String, folder: PathBuf) -> Result<CachedRepo, Error> {
         let (mut bytes, mut modified) = (0u64, None);
-        for blob in entries(&folder.join("blobs"))? {
-            let Ok(metadata) = fs::symlink_metadata(&blob) else { continue };
-            if metadata.is_file() {
-                bytes = bytes.saturating_add(metadata.len());
-                modified = modified.max(metadata.modified().ok());
-            }
+        for (_, metadata) in stored_files(&folder)? {
+            bytes = bytes.saturating_add(metadata.len());
+            modified = modified.max(metadata.modified().ok());
         }
         let commits = entries(&folder.join("snapshots"))?;
         let commits =
@@ -126,6 +120,44 @@ impl CachedRepo {
         let commits = commits.map(str::to_string).collect();
         Ok(CachedRepo { id, folder, commits, bytes, modified })
     }
+}
+
+/// The files of a repository that take space: its blobs, and the files in its snapshots, which are copies where a system
+/// has no links. A file under several names is listed once.
+fn stored_files(repo: &Path) -> Result<Vec<(PathBuf, Metadata)>, Error> {
+    let mut files = Vec::new();
+    add_files(&repo.join("blobs"), 0, &mut files)?;
+    // A folder of a commit, and folders in it.
+    add_files(&repo.join("snapshots"), MAX_DEPTH + 1, &mut files)?;
+    let mut known = HashSet::new();
+    files.retain(|(_, metadata)| identity(metadata).is_none_or(|identity| known.insert(identity)));
+    Ok(files)
+}
+
+/// Adds the files in a folder, and in those below it down to a depth. Links are left out: they lead to blobs.
+fn add_files(folder: &Path, depth: usize, files: &mut Vec<(PathBuf, Metadata)>) -> Result<(), Error> {
+    for path in entries(folder)? {
+        // A file that was moved meanwhile has no size.
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if metadata.is_dir() && depth > 0 {
+            add_files(&path, depth - 1, files)?;
+        } else if metadata.is_file() {
+            files.push((path, metadata));
+        }
+    }
+    Ok(())
+}
+
+/// The device and number of a file, by which names for one file are known.
+#[cfg(unix)]
+fn identity(metadata: &Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Option<(u64, u64)> {
+    None
 }
 
 /// The paths in a folder, sorted; none if it is not there.
@@ -162,6 +194,39 @@ mod tests {
         let contents = hub.contents().unwrap();
         assert_eq!((contents.repos, contents.bytes), (2, 8));
         assert_eq!(contents.incomplete, [blobs.join("two.incomplete")]);
+    }
+
+    /// As without links, on file systems and in copies that have none, and as if some files were copied later.
+    #[test]
+    fn files_of_snapshots_count_once_whether_links_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = Hub::offline(folder.path().join("hub"));
+        let repo = hub.cache.join("models--ada--tiny");
+        let commits =
+            ["0123456789abcdef0123456789abcdef01234567", "1123456789abcdef0123456789abcdef01234567"];
+        let bytes = |expected: u64| {
+            let repos = hub.repos().unwrap();
+            assert_eq!((repos[0].bytes, hub.contents().unwrap().bytes), (expected, expected));
+            assert!(repos[0].modified.is_some());
+        };
+        for commit in commits {
+            fs::create_dir_all(repo.join("snapshots").join(commit).join("1_Pooling")).unwrap();
+        }
+        let file = |commit: usize, name: &str| repo.join("snapshots").join(commits[commit]).join(name);
+        fs::write(file(0, "config.json"), "12345").unwrap();
+        fs::write(file(0, "1_Pooling/config.json"), "123").unwrap();
+        bytes(8);
+        fs::create_dir_all(repo.join("blobs")).unwrap();
+        fs::write(repo.join("blobs/one"), "1234567890").unwrap();
+        bytes(18);
+        #[cfg(unix)]
+        for (commit, name) in [(0, "model.gguf"), (1, "model.gguf"), (1, "1_Pooling/config.json")] {
+            let target = if name.contains('/') { "../../../blobs/one" } else { "../../blobs/one" };
+            std::os::unix::fs::symlink(target, file(commit, name)).unwrap();
+        }
+        #[cfg(unix)]
+        fs::hard_link(file(0, "config.json"), file(1, "config.json")).unwrap();
+        bytes(18);
     }
 
     #[test]

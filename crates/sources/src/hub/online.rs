@@ -238,7 +238,7 @@ impl Online {
             return Ok(None);
         }
         let text = std::fs::read(&path).map_err(Error::io(&path))?;
-        let config: serde_json::Value = serde_json::from_slice(&text)
+        let config: serde_json::Value = weights::from_json(&text)
             .map_err(|error| Error::Cache { path: path.clone(), problem: error.to_string() })?;
         match QuantizationConfig::from_hugging_face("config.json", &config.to_string()) {
             Ok(Some(found)) => return Ok(SupportedEncoding::from_dtype(found.dtype())),

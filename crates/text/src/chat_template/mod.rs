@@ -199,7 +199,7 @@ impl ChatTemplate {
         };
         let single =
             |source| Some(ChatTemplate::labeled([(DEFAULT, label(DEFAULT), source)], Limits::default()));
-        let config: serde_json::Value = match serde_json::from_str(json) {
+        let config: serde_json::Value = match weights::from_json(json.as_bytes()) {
             Ok(config) => config,
             Err(error) => return single(Err(format!("the file that holds it is not JSON: {error}"))),
         };

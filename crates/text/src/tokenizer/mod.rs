@@ -1,14 +1,17 @@
 //! Text to token ids and back.
 //!
-//! A tokenizer comes from GGUF metadata, from a SentencePiece `tokenizer.model`, or from a Hugging Face
-//! `tokenizer.json`; ids are those of llama.cpp, SentencePiece and `tokenizers` respectively.
+//! A tokenizer comes from GGUF metadata, or from files of a model's folder: `tokenizer.json`, SentencePiece's
+//! `tokenizer.model`, tiktoken's files, `tekken.json`, or lists of tokens. Ids are those of llama.cpp, `tokenizers`,
+//! SentencePiece, `tiktoken`, `mistral-common` and `transformers` respectively; of added tokens, those of `transformers`.
 
 mod byte_level;
 mod char_class;
 mod companions;
 mod decoder;
+mod files;
 mod gguf;
 mod hugging_face;
+mod lists;
 mod merge;
 mod normalizer;
 mod pair;
@@ -18,12 +21,15 @@ mod pre_tokenizer;
 mod prefixes;
 mod sentencepiece;
 mod sentencepiece_model;
+mod tiktoken;
 mod to_gguf;
 mod unigram;
 mod viterbi;
 mod vocabulary;
 mod word_piece;
 
+#[cfg(test)]
+mod file_tests;
 #[cfg(test)]
 mod tests;
 
@@ -33,14 +39,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
-
 use byte_level::ByteLevel;
 use companions::Companions;
 use decoder::Decoder;
 pub(crate) use decoder::DecoderState;
+use files::TokenizerFiles;
+pub use files::{COMPANION_FILES, FILES};
 pub use gguf::GgufVocabulary;
-use hugging_face::HuggingFace;
+use hugging_face::{Added, AddedToken, HuggingFace};
 use pair::PairPart;
 pub use pair::PairTokens;
 pub use pieces::Piece;
@@ -82,6 +88,10 @@ pub enum SkipSpecial {
 #[derive(Debug)]
 pub struct Tokenizer {
     model: Model,
+    /// The tokens that files next to a SentencePiece model add to it.
+    added: Added,
+    /// Whether SentencePiece puts a space in front of texts after special tokens, as in front of the first one.
+    spaces_after_tokens: bool,
     decoder: Decoder,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -111,10 +121,28 @@ enum Encoder {
     WordPiece(WordPiece),
 }
 
-/// The files that may hold a tokenizer, in the order of preference.
-pub const FILES: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spiece.model"];
-/// The files next to it that say which tokens begin and end a text.
-pub const COMPANION_FILES: [&str; 3] = ["tokenizer_config.json", "generation_config.json", "config.json"];
+impl Encoder {
+    /// Appends the ids of a part of a text; `at_start` says that it begins one.
+    fn encode(
+        &self,
+        vocabulary: &Vocabulary,
+        part: &Fragment<'_>,
+        at_start: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        match (part, self) {
+            (Fragment::Token(id), _) => ids.push(*id),
+            (Fragment::Text(text), Encoder::SentencePiece(encoder)) => {
+                encoder.encode(vocabulary, text, at_start, ids)?;
+            }
+            (Fragment::Text(text), Encoder::Unigram(encoder)) => encoder.encode(text, ids),
+            (Fragment::Text(text), Encoder::ByteLevel(encoder)) => encoder.encode(vocabulary, text, ids),
+            (Fragment::Text(text), Encoder::WordPiece(encoder)) => encoder.encode(vocabulary, text, ids),
+        }
+        Ok(())
+    }
+}
+
 /// Longer texts than this many bytes are refused: places in a text are 32-bit numbers.
 const MAX_TEXT: usize = 1 << 30;
 
@@ -139,52 +167,20 @@ impl Tokenizer {
         }
     }
 
-    /// From a `tokenizer.json` or a SentencePiece `.model` file, with the configuration files next to it.
+    /// From one of the [`FILES`], with the configuration files next to it.
     ///
     /// # Errors
     /// When the file cannot be read, or is not a tokenizer that we support.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let origin = path.display().to_string();
-        let bytes = read(path)?;
-        let companion = |name: &str| match path.with_file_name(name) {
-            file if file.is_file() => {
-                let bytes = read(&file)?;
-                serde_json::from_slice(&bytes).map_err(|error| Error::tokenizer(file.display(), error))
-            }
-            _ => Ok(Value::Null),
-        };
-        let companions = Companions {
-            tokenizer: companion("tokenizer_config.json")?,
-            generation: companion("generation_config.json")?,
-            config: companion("config.json")?,
-        };
-        if bytes.is_empty() {
-            return Err(Error::tokenizer(origin, "the file is empty"));
-        }
-        let named_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        let is_json = named_json || bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let mut tokenizer = match is_json {
-            true => hugging_face::read(&bytes, &origin)?,
-            false => sentencepiece_model::read(&bytes, &origin)?,
-        };
-        tokenizer.heed(&companions);
-        Ok(tokenizer)
+        TokenizerFiles::open(path.as_ref())?.tokenizer()
     }
 
-    /// From a model's folder: its `tokenizer.json`, or else its `tokenizer.model` or `spiece.model`.
+    /// From a model's folder: the first of the [`FILES`] that it has.
     ///
     /// # Errors
     /// When the folder has none of these, or as [`Tokenizer::from_file`].
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Self, Error> {
-        let directory = directory.as_ref();
-        match FILES.iter().map(|name| directory.join(name)).find(|path| path.is_file()) {
-            Some(path) => Self::from_file(path),
-            None => Err(Error::tokenizer(
-                directory.display(),
-                format!("the folder has none of {}", FILES.join(", ")),
-            )),
-        }
+        TokenizerFiles::in_folder(directory.as_ref())?.tokenizer()
     }
 
     /// From the metadata of a GGUF file.
@@ -204,15 +200,19 @@ impl Tokenizer {
     }
 
     fn new(model: Model, decoder: Decoder, kind: String) -> Self {
+        let (before, after, eos_ids) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (added, spaces_after_tokens) = (Added::default(), true);
         Self {
             model,
+            added,
+            spaces_after_tokens,
             decoder,
             bos: None,
             eos: None,
-            eos_ids: BTreeSet::new(),
+            eos_ids,
             special_tokens: BTreeMap::new(),
-            before: Vec::new(),
-            after: Vec::new(),
+            before,
+            after,
             pair_template: None,
             kind,
         }
@@ -230,22 +230,16 @@ impl Tokenizer {
         let mut ids = if add == AddSpecial::Yes { self.before.clone() } else { Vec::new() };
         match &self.model {
             Model::Own(encoder, vocabulary) => {
-                let mut at_start = true;
-                for fragment in vocabulary.cut(text, parse == ParseSpecial::Yes) {
-                    match (&fragment, &**encoder) {
-                        (Fragment::Token(id), _) => ids.push(*id),
-                        (Fragment::Text(text), Encoder::SentencePiece(encoder)) => {
-                            encoder.encode(vocabulary, text, at_start, &mut ids)?;
-                        }
-                        (Fragment::Text(text), Encoder::Unigram(encoder)) => encoder.encode(text, &mut ids),
-                        (Fragment::Text(text), Encoder::ByteLevel(encoder)) => {
-                            encoder.encode(vocabulary, text, &mut ids);
-                        }
-                        (Fragment::Text(text), Encoder::WordPiece(encoder)) => {
-                            encoder.encode(vocabulary, text, &mut ids);
-                        }
+                let (parse, mut at_start) = (parse == ParseSpecial::Yes, true);
+                for (id, range) in self.added.cut(text, parse) {
+                    let fragments = match id {
+                        Some(id) => vec![Fragment::Token(id)],
+                        None => vocabulary.cut(&text[range], parse),
+                    };
+                    for fragment in fragments {
+                        encoder.encode(vocabulary, &fragment, at_start, &mut ids)?;
+                        at_start = self.spaces_after_tokens && matches!(fragment, Fragment::Token(_));
                     }
-                    at_start = matches!(fragment, Fragment::Token(_));
                 }
             }
             Model::HuggingFace(model) => model.encode(text, parse, &mut ids)?,
@@ -371,14 +365,28 @@ impl Tokenizer {
         }
     }
 
-    /// Takes over what the files next to the tokenizer say.
-    fn heed(&mut self, companions: &Companions) {
+    /// Adds tokens to a SentencePiece model. `legacy` says that each text between special tokens begins with a space.
+    fn add_tokens(&mut self, list: Vec<AddedToken>, legacy: bool) -> Result<(), String> {
+        let Model::Own(_, vocabulary) = &mut self.model else { return Ok(()) };
+        let size = vocabulary.len();
+        // Nothing is normalized before these tokens are cut out.
+        let list = list.into_iter().map(|token| AddedToken { normalized: false, ..token }).collect();
+        self.added = Added::new(list, size, &[], |token, next| vocabulary.add(token, next))?;
+        vocabulary.list_cut_tokens(|id| self.added.token(id).is_some());
+        self.spaces_after_tokens = legacy;
+        if vocabulary.len() > size {
+            self.kind += &format!(", {} of them added", vocabulary.len() - size);
+        }
+        Ok(())
+    }
+
+    /// Takes over what the files next to the tokenizer say. `adds` says that they decide what goes around a text.
+    fn heed(&mut self, companions: &Companions, adds: bool) {
         self.bos = companions.bos(self).or(self.bos);
         self.eos = companions.eos(self).or(self.eos);
         self.eos_ids.extend(companions.eos_ids(self));
         self.special_tokens.extend(companions.special_tokens());
-        // A `tokenizer.json` says in its post-processor what goes around a text.
-        if let Model::Own(..) = self.model {
+        if adds {
             let eos = self.eos();
             let given =
                 [("add_bos_token", self.bos, &mut self.before), ("add_eos_token", eos, &mut self.after)];

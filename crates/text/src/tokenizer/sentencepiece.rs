@@ -47,11 +47,11 @@ impl SentencePiece {
         let text = self.normalizer.normalize(text, at_start);
         let mut merger = Merger::default();
         for (start, c) in text.char_indices() {
-            let id = vocabulary.id(&text[start..start + c.len_utf8()]).unwrap_or(NO_TOKEN);
+            let id = self.id(vocabulary, &text[start..start + c.len_utf8()]).unwrap_or(NO_TOKEN);
             merger.push(c.len_utf8() as u32, id);
         }
         let symbols = merger.run(|left, right| {
-            let id = vocabulary.id(&text[left.start as usize..(right.start + right.len) as usize])?;
+            let id = self.id(vocabulary, &text[left.start as usize..(right.start + right.len) as usize])?;
             Some(Join { order: self.orders[id as usize], id })
         });
         for symbol in symbols {
@@ -63,6 +63,11 @@ impl SentencePiece {
             self.push_bytes(bytes, ids)?;
         }
         Ok(())
+    }
+
+    /// The id of a token that the model has; others were added to it, and are made of no parts.
+    fn id(&self, vocabulary: &Vocabulary, text: &str) -> Option<u32> {
+        vocabulary.id(text).filter(|&id| (id as usize) < self.orders.len())
     }
 
     /// A character without a token is its bytes, or one unknown token where a byte has none.

@@ -66,9 +66,11 @@ pub(super) struct SentencePieceFile {
 
 impl SentencePieceFile {
     /// Reads the bytes of a `tokenizer.model`.
-    pub(super) fn decode(bytes: &[u8], origin: &str) -> Result<SentencePieceFile, Error> {
-        let model = Model::decode(bytes)
-            .map_err(|error| Error::tokenizer(origin, format!("not a SentencePiece model: {error}")))?;
+    ///
+    /// # Errors
+    /// If they are no such file.
+    pub(super) fn decode(bytes: &[u8]) -> Result<SentencePieceFile, String> {
+        let model = Model::decode(bytes).map_err(|error| format!("not a SentencePiece model: {error}"))?;
         let trainer = model.trainer.clone().unwrap_or_default();
         let normalizer = model.normalizer.clone().unwrap_or_default();
         Ok(SentencePieceFile { model, trainer, normalizer })
@@ -118,14 +120,13 @@ impl SentencePieceFile {
     }
 }
 
-/// Builds a tokenizer from the bytes of a `tokenizer.model`.
+/// Builds a tokenizer from a `tokenizer.model`.
 ///
 /// A BPE model puts BOS in front of a text, as Llama does; a Unigram model puts EOS behind it, as T5 does.
-pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
+pub(super) fn build(file: &SentencePieceFile, origin: &str) -> Result<Tokenizer, Error> {
     let fail = |problem: String| Error::tokenizer(origin, problem);
-    let file = SentencePieceFile::decode(bytes, origin)?;
     let kind = file.gguf_model(origin)?;
-    let SentencePieceFile { trainer, normalizer, .. } = &file;
+    let SentencePieceFile { trainer, normalizer, .. } = file;
     if trainer.whitespace_as_suffix == Some(true) {
         return Err(fail(
             "words that end in their space (treat_whitespace_as_suffix) are not supported".into(),

@@ -10,10 +10,13 @@ use std::path::Path;
 use unicode_normalization::is_nfc;
 use weights::{MetaValue, Metadata, Strings};
 
+use super::byte_level::char_of_byte;
+use super::files::{Contents, TokenizerFiles};
 use super::hugging_face::{File, Vocab, base64};
 use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece_model::SentencePieceFile;
+use super::tiktoken::RankedVocabulary;
 use super::vocabulary::TokenType;
 use super::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer, read};
 use crate::{ChatTemplate, Error};
@@ -236,22 +239,27 @@ impl From<String> for Problem {
 /// The kind of a folder's tokenizer as GGUF calls it, and its vocabulary.
 fn vocabulary(source: &Tokenizer, directory: &Path) -> Result<(&'static str, Vocabulary), Problem> {
     let model = directory.join("tokenizer.model");
-    let origin = model.display().to_string();
-    let pieces =
-        if model.is_file() { Some(SentencePieceFile::decode(&read(&model)?, &origin)?) } else { None };
-    let path = directory.join("tokenizer.json");
-    if !path.is_file() {
-        return match pieces {
-            Some(pieces) => Ok((pieces.gguf_model(&origin)?, of_pieces(&pieces))),
-            None => Err(Problem::Words("has neither tokenizer.json nor tokenizer.model".into())),
-        };
-    }
-    let bytes = read(&path)?;
-    let file: File<'_> =
-        serde_json::from_slice(&bytes).map_err(|error| Problem::Words(format!("tokenizer.json: {error}")))?;
+    let mut files = TokenizerFiles::in_folder(directory)?;
+    let file = match files.contents()? {
+        Contents::SentencePiece(pieces) => {
+            let kind = pieces.gguf_model(&model.display().to_string())?;
+            return Ok((kind, of_pieces(source, &pieces)));
+        }
+        Contents::Ranked(ranked) => return Ok(("gpt2", of_ranks(source, &ranked)?)),
+        Contents::HuggingFace(file) => file,
+    };
     let tokens = tokens(source, &file);
     match file.model.kind() {
-        "BPE" if file.model.byte_fallback == Some(true) => of_marked_bpe(&file, tokens, pieces),
+        "BPE" if file.model.byte_fallback == Some(true) => {
+            // The scores of the original, if it is there and can be read.
+            let bytes = if model.is_file() { Some(read(&model)?) } else { None };
+            let pieces = bytes.map(|bytes| SentencePieceFile::decode(&bytes)).transpose();
+            of_marked_bpe(
+                &file,
+                tokens,
+                pieces.map_err(|error| Problem::Words(format!("tokenizer.model: {error}")))?,
+            )
+        }
         "BPE" => of_byte_level(&file, tokens),
         "WordPiece" => Ok(("bert", of_word_piece(&file, tokens))),
         "Unigram" => of_unigram(&file, tokens),
@@ -259,6 +267,24 @@ fn vocabulary(source: &Tokenizer, directory: &Path) -> Result<(&'static str, Voc
             "llama.cpp has no tokenizers of the type {other}: those of BPE, WordPiece and Unigram are written"
         ))),
     }
+}
+
+/// A vocabulary of bytes with ranks. Its merges are the two parts that each token is joined from last.
+fn of_ranks(source: &Tokenizer, ranked: &RankedVocabulary) -> Result<Vocabulary, Problem> {
+    let token = |id| Some((source.token(id)?.into_owned(), TokenType::Normal));
+    let mut tokens: Vec<_> = (0..source.vocab_size() as u32).map(token).collect();
+    let special = ranked.special.iter().map(|(text, id)| (text.as_str(), *id, true));
+    let added = ranked.added.iter();
+    let added =
+        added.filter_map(|token| Some((token.content.as_str(), source.id(&token.content)?, token.special)));
+    for (text, id, is_special) in special.chain(added) {
+        let kind = if is_special { TokenType::Control } else { TokenType::UserDefined };
+        tokens[id as usize] = Some((text.to_string(), kind));
+    }
+    let written = |token: &[u8]| token.iter().copied().map(char_of_byte).collect::<String>();
+    let pairs = ranked.merges().map_err(Problem::Words)?;
+    let merges = pairs.iter().map(|(left, right)| format!("{} {}", written(left), written(right)));
+    Ok(Vocabulary { tokens, merges: merges.collect(), ..Vocabulary::default() })
 }
 
 /// The tokens of a `tokenizer.json`, normal ones unless they were added.
@@ -363,22 +389,23 @@ fn of_unigram(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'static s
     let mut steps =
         normalizer["normalizers"].as_array().map_or(&[][..], Vec::as_slice).iter().chain([normalizer]);
     if let Some(charsmap) = steps.find_map(|step| step["precompiled_charsmap"].as_str()) {
-        let charsmap = base64(charsmap)?;
+        let charsmap = base64(charsmap).ok_or_else(|| "precompiled_charsmap is not base64".to_string())?;
         vocabulary.keys.push(("precompiled_charsmap", charsmap.into()));
     }
     Ok(("t5", vocabulary))
 }
 
-/// A SentencePiece model that stands alone.
-fn of_pieces(pieces: &SentencePieceFile) -> Vocabulary {
-    let kinds = pieces.kinds().map(TokenType::from_number);
-    let tokens = pieces.texts().zip(kinds).map(|(text, kind)| Some((text.into_owned(), kind)));
-    Vocabulary {
-        tokens: tokens.collect(),
-        scores: pieces.scores().collect(),
-        keys: pieces.gguf_keys(),
-        ..Vocabulary::default()
+/// A SentencePiece model, and the tokens that were added to it.
+fn of_pieces(source: &Tokenizer, pieces: &SentencePieceFile) -> Vocabulary {
+    let own = pieces.texts().zip(pieces.kinds().map(TokenType::from_number));
+    let mut tokens: Vec<_> = own.map(|(text, kind)| Some((text.into_owned(), kind))).collect();
+    for id in tokens.len() as u32..source.vocab_size() as u32 {
+        let kind = if source.is_special(id) { TokenType::Control } else { TokenType::UserDefined };
+        tokens.push(source.token(id).map(|text| (text.into_owned(), kind)));
     }
+    let mut scores: Vec<f32> = pieces.scores().collect();
+    scores.resize(tokens.len(), 0.0);
+    Vocabulary { tokens, scores, keys: pieces.gguf_keys(), ..Vocabulary::default() }
 }
 
 #[cfg(test)]

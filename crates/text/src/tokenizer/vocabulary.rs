@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::hugging_face::AddedToken;
+
 /// The type of a token, as GGUF's `token_type` and SentencePiece number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenType {
@@ -68,8 +70,24 @@ impl Vocabulary {
         let mut types = types;
         types.resize(kept.len(), TokenType::Normal);
         let mut vocabulary = Self { texts: kept, types, ids, cut: Vec::new(), strips_right: Vec::new() };
-        vocabulary.list_cut_tokens();
+        vocabulary.list_cut_tokens(|_| false);
         vocabulary
+    }
+
+    /// The id of an added token: that of its text, or else the next one.
+    pub(super) fn add(&mut self, token: &AddedToken, next: u32) -> u32 {
+        let kind = if token.special { TokenType::Control } else { TokenType::UserDefined };
+        if let Some(id) = self.id(&token.content) {
+            if token.special {
+                self.types[id as usize] = kind;
+            }
+            return id;
+        }
+        let text: Arc<str> = token.content.as_str().into();
+        self.ids.insert(Arc::clone(&text), next);
+        self.texts.push(text);
+        self.types.push(kind);
+        next
     }
 
     pub(super) fn len(&self) -> usize {
@@ -93,7 +111,7 @@ impl Vocabulary {
         for id in texts.iter().filter_map(|text| self.ids.get(*text).copied()) {
             self.types[id as usize] = TokenType::Control;
         }
-        self.list_cut_tokens();
+        self.list_cut_tokens(|_| false);
     }
 
     /// Makes the tokens that are cut out of a text take the whitespace after them, except those of these texts.
@@ -135,9 +153,11 @@ impl Vocabulary {
         fragments
     }
 
-    fn list_cut_tokens(&mut self) {
+    /// Lists the tokens that are cut out of a text, except those that someone else cuts.
+    pub(super) fn list_cut_tokens(&mut self, is_cut: impl Fn(u32) -> bool) {
         let cut = |kind: TokenType| kind.is_special() || kind == TokenType::UserDefined;
-        self.cut = (0..self.types.len()).filter(|&id| cut(self.types[id])).map(|id| id as u32).collect();
+        let ids = (0..self.types.len()).filter(|&id| cut(self.types[id])).map(|id| id as u32);
+        self.cut = ids.filter(|&id| !is_cut(id)).collect();
         self.cut.sort_by_key(|&id| std::cmp::Reverse(self.texts[id as usize].len()));
     }
 }

@@ -10,7 +10,6 @@ mod state_space;
 
 use serde::Deserialize;
 use serde_json::Value;
-use weights::without_infinities;
 
 pub(crate) use self::keys::ConfigKeys;
 use super::{Config, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, Scaling};
@@ -103,7 +102,7 @@ impl Config {
     /// # Errors
     /// If it is no JSON, or names none.
     pub(crate) fn architecture_of_hugging_face(source_name: &str, json: &str) -> Result<String, Error> {
-        let head: Head = serde_json::from_str(&without_infinities(json))
+        let head: Head = weights::from_json(json.as_bytes())
             .map_err(|error| Error::config(source_name, error.to_string()))?;
         let is_known = |name: &&String| {
             EncoderArchitecture::from_hugging_face(name).is_some()
@@ -119,11 +118,10 @@ impl Config {
     /// The architecture that a name stands for in a `config.json`: that of the text part of a frame, and of the first files
     /// of Jina v3, which have the name of the model that it was made from.
     pub(crate) fn meant_architecture(json: &str, name: String) -> String {
-        let json = without_infinities(json);
         if let Some(frame) = Frame::from_hugging_face(&name) {
-            return frame.text_architecture(&json);
+            return frame.text_architecture(json);
         }
-        let head = serde_json::from_str::<Head>(&json);
+        let head = weights::from_json::<Head>(json.as_bytes());
         let is_rotary = |head: Head| head.position_embedding_type.as_deref() == Some("rotary");
         if name == "XLMRobertaModel" && head.is_ok_and(is_rotary) {
             return "JinaEmbeddingsV3Model".to_string();
@@ -147,7 +145,7 @@ impl Config {
         json: &str,
         architecture: String,
     ) -> Result<Config, Error> {
-        let json = serde_json::from_str(&without_infinities(json))
+        let json = weights::from_json(json.as_bytes())
             .map_err(|error| Error::config(source_name, error.to_string()))?;
         let (keys, of_text) = ConfigKeys::of_text_half(json);
         if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {

@@ -151,6 +151,56 @@ fn every_part_of_a_model_must_be_there() {
     }
 }
 
+/// What an index lists counts only if the model uses it; but then an optional weight does, too.
+#[test]
+fn parts_that_a_model_does_not_use_may_be_missing() {
+    let Some(hf) = testdata::shared("stories260k/hf") else { return };
+    let with = |name: &str, shard: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, content) in in_shards(&hf) {
+            let content = match file.ends_with(".index.json") {
+                true => {
+                    let mut index: serde_json::Value = serde_json::from_slice(&content).unwrap();
+                    index["weight_map"][name] = shard.into();
+                    index.to_string().into_bytes()
+                }
+                false => content,
+            };
+            fs::write(folder.path().join(file), content).unwrap();
+        }
+        folder
+    };
+    let first = "model-00001-of-00002.safetensors";
+    for (name, shard) in [
+        ("mtp.fc.weight", first),
+        ("mtp.fc.weight", "model-mtp.safetensors"),
+        ("vision_tower.x.weight", "vision.safetensors"),
+        ("something.of.others", "others.safetensors"),
+        ("lm_head.weight", first),
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", first),
+    ] {
+        let folder = with(name, shard);
+        plan_of(&of(&folder)).unwrap_or_else(|error| panic!("{name} in {shard}: {error}"));
+    }
+    for (name, shard, message) in [
+        (
+            "model.layers.0.self_attn.q_proj.bias",
+            "gone.safetensors",
+            "the model lacks gone.safetensors, where the index lists it",
+        ),
+        ("model.layers.0.self_attn.q_proj.bias", first, "where the index lists it, does not hold it"),
+        (
+            "model.norm.weight",
+            "gone.safetensors",
+            "the model lacks gone.safetensors, where the index lists it",
+        ),
+        ("model.layers.4.mlp.up_proj.weight", "gone.safetensors", "the model lacks gone.safetensors"),
+    ] {
+        let error = refused(&of(&with(name, shard)));
+        assert!(error.contains(message) && error.contains(name), "{error}");
+    }
+}
+
 #[test]
 fn what_is_damaged_is_told() {
     let Some(data) = testdata::shared("stories260k/gguf") else { return };

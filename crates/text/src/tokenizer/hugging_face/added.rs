@@ -8,13 +8,12 @@ use super::super::char_class::WORD;
 use super::super::prefixes::Prefixes;
 use super::aligned::Aligned;
 use super::file::AddedToken;
-use super::models::Tokens;
 use super::normalize;
 use super::normalizers::Normalizer;
 
-/// The `added_tokens` of a file.
-#[derive(Debug)]
-pub(super) struct Added {
+/// The `added_tokens` of a file, and those of the files next to it.
+#[derive(Debug, Default)]
+pub(in crate::tokenizer) struct Added {
     tokens: HashMap<u32, AddedToken>,
     special: HashSet<u32>,
     /// Looked for in a text as it is given.
@@ -26,32 +25,26 @@ pub(super) struct Added {
 }
 
 /// A part of a text: a token, or text still to be encoded.
-pub(super) type Part = (Option<u32>, Range<usize>);
+pub(in crate::tokenizer) type Part = (Option<u32>, Range<usize>);
 
 impl Added {
-    /// Gives each token its id: that of its text in `tokens`, or else the next one.
-    pub(super) fn new(
+    /// `id_of` gives each token its id: that of its text, or else the next one. The first of these is `size`, the number of
+    /// tokens that there are. Of a token that is there twice, the later flags count.
+    pub(in crate::tokenizer) fn new(
         list: Vec<AddedToken>,
-        tokens: &mut Tokens,
+        size: usize,
         normalizers: &[Normalizer],
+        mut id_of: impl FnMut(&AddedToken, u32) -> u32,
     ) -> Result<Added, String> {
         /// Bytes of normalized tokens.
         const MOST: usize = 64 << 20;
-        let mut added = Added {
-            tokens: HashMap::with_capacity(list.len()),
-            special: HashSet::new(),
-            given: Prefixes::default(),
-            normalized: Prefixes::default(),
-            changed: HashMap::new(),
-        };
-        let mut next = u32::try_from(tokens.count()).map_err(|_| "there are too many tokens")?;
+        let mut added = Added { tokens: HashMap::with_capacity(list.len()), ..Added::default() };
+        let mut next = u32::try_from(size).map_err(|_| "there are too many tokens")?;
         let mut bytes = 0;
         for token in list.into_iter().filter(|token| !token.content.is_empty()) {
-            let id = tokens.id(&token.content).unwrap_or_else(|| {
-                next += 1;
-                next - 1
-            });
-            tokens.add(&token.content, id);
+            let id = id_of(&token, next);
+            next = next.max(id.saturating_add(1));
+            added.changed.remove(&id);
             if token.normalized {
                 let text = normalize(normalizers, Aligned::new(&token.content, 0))?;
                 bytes += text.text().len();
@@ -80,8 +73,13 @@ impl Added {
         Ok(added)
     }
 
-    pub(super) fn is_special(&self, id: u32) -> bool {
+    pub(in crate::tokenizer) fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)
+    }
+
+    /// A token that was added.
+    pub(in crate::tokenizer) fn token(&self, id: u32) -> Option<&AddedToken> {
+        self.tokens.get(&id)
     }
 
     /// The text of a token as decoders see it, if normalizing changes it.
@@ -90,7 +88,7 @@ impl Added {
     }
 
     /// Cuts a text as it was given.
-    pub(super) fn cut(&self, text: &str, parse_special: bool) -> Vec<Part> {
+    pub(in crate::tokenizer) fn cut(&self, text: &str, parse_special: bool) -> Vec<Part> {
         self.cut_with(&self.given, text, parse_special)
     }
 

@@ -1,11 +1,14 @@
 //! The contents of a `tokenizer.json`. Strings without escapes are borrowed from the file.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+
+use super::flag;
 
 /// The file; padding and truncation are left out, since they belong to those who make batches.
 #[derive(Deserialize)]
@@ -26,7 +29,7 @@ pub(in crate::tokenizer) struct File<'a> {
 }
 
 /// A token that is cut out of a text before the model sees it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(in crate::tokenizer) struct AddedToken {
     pub(in crate::tokenizer) content: String,
     /// Only if neither neighbor is a letter or digit.
@@ -46,12 +49,65 @@ pub(in crate::tokenizer) struct AddedToken {
     pub(in crate::tokenizer) special: bool,
 }
 
+impl AddedToken {
+    /// A token without flags.
+    pub(in crate::tokenizer) fn new(content: impl Into<String>, special: bool) -> AddedToken {
+        let (single_word, lstrip, rstrip) = (false, false, false);
+        AddedToken { content: content.into(), single_word, lstrip, rstrip, normalized: !special, special }
+    }
+
+    /// A token of a configuration file: an object, or the text of a special token.
+    pub(in crate::tokenizer) fn read(value: &Value) -> Result<AddedToken, String> {
+        if let Some(content) = value.as_str() {
+            return Ok(AddedToken::new(content, true));
+        }
+        let content = value["content"].as_str().ok_or_else(|| format!("{value} is not a token"))?;
+        let special = flag(value, "special", false)?;
+        Ok(AddedToken {
+            content: content.into(),
+            single_word: flag(value, "single_word", false)?,
+            lstrip: flag(value, "lstrip", false)?,
+            rstrip: flag(value, "rstrip", false)?,
+            normalized: flag(value, "normalized", !special)?,
+            special,
+        })
+    }
+}
+
 fn yes() -> bool {
     true
 }
 
+impl<'a> File<'a> {
+    /// A file with a model and nothing else.
+    pub(in crate::tokenizer) fn new(model: Model<'a>) -> File<'a> {
+        File {
+            version: None,
+            added_tokens: Vec::new(),
+            normalizer: Value::Null,
+            pre_tokenizer: Value::Null,
+            post_processor: Value::Null,
+            decoder: Value::Null,
+            model,
+        }
+    }
+
+    /// The id that a token will have.
+    pub(in crate::tokenizer) fn id_of(&self, text: &str) -> Option<u32> {
+        let Vocab::Ids(ids) = &self.model.vocab else { return None };
+        let ids: HashMap<&str, u32> = ids.iter().map(|(text, id)| (&*text.0, *id)).collect();
+        let added = self.added_tokens.iter().map(|token| token.content.as_str());
+        let mut new: HashMap<&str, usize> = HashMap::new();
+        for token in added.filter(|token| !token.is_empty() && !ids.contains_key(token)) {
+            let next = ids.len() + new.len();
+            new.entry(token).or_insert(next);
+        }
+        ids.get(text).copied().or_else(|| u32::try_from(*new.get(text)?).ok())
+    }
+}
+
 /// The fields of all kinds of models.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(in crate::tokenizer) struct Model<'a> {
     #[serde(rename = "type")]
     pub(in crate::tokenizer) kind: Option<String>,
@@ -68,6 +124,13 @@ pub(in crate::tokenizer) struct Model<'a> {
     pub(in crate::tokenizer) fuse_unk: Option<bool>,
     pub(in crate::tokenizer) byte_fallback: Option<bool>,
     pub(in crate::tokenizer) ignore_merges: Option<bool>,
+}
+
+impl<'a> Model<'a> {
+    /// A model of a type with default settings.
+    pub(in crate::tokenizer) fn new(kind: &str, vocab: Vocab<'a>) -> Model<'a> {
+        Model { kind: Some(kind.into()), vocab, ..Model::default() }
+    }
 }
 
 impl Model<'_> {
@@ -107,6 +170,12 @@ pub(in crate::tokenizer) struct Text<'a>(pub(in crate::tokenizer) Cow<'a, str>);
 pub(in crate::tokenizer) enum Vocab<'a> {
     Ids(Vec<(Text<'a>, u32)>),
     Scores(Vec<(Text<'a>, f64)>),
+}
+
+impl Default for Vocab<'_> {
+    fn default() -> Self {
+        Vocab::Ids(Vec::new())
+    }
 }
 
 /// Two tokens that become one: `["a", "b"]`, or `"a b"` in older files.

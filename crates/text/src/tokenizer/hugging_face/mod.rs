@@ -21,15 +21,17 @@ mod oracle;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::byte_level::char_of_byte;
 use super::pattern::Pattern;
+use super::tiktoken::RankedVocabulary;
 use super::{ParseSpecial, Tokenizer};
 use crate::Error;
-use added::Added;
+pub(super) use added::Added;
 use aligned::Aligned;
-pub(super) use file::{File, Vocab};
-use models::{Found, Model, Tokens};
+pub(super) use file::{AddedToken, File, Merge, Model as ModelFile, Text, Vocab};
+use models::{Found, Model, Ranks, Tokens};
 use normalizers::Normalizer;
 pub(super) use normalizers::base64;
 use post_processor::PostProcessor;
@@ -49,13 +51,8 @@ pub(super) struct HuggingFace {
     post_processor: PostProcessor,
 }
 
-/// Builds a tokenizer from the bytes of a `tokenizer.json`.
-pub(super) fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
-    let file = serde_json::from_slice(bytes).map_err(|error| Error::tokenizer(origin, error))?;
-    build(file).map_err(|problem| Error::tokenizer(origin, problem))
-}
-
-fn build(file: file::File<'_>) -> Result<Tokenizer, String> {
+/// Builds a tokenizer from the contents of a `tokenizer.json`.
+pub(super) fn build(file: File<'_>) -> Result<Tokenizer, String> {
     if let Some(version) = file.version.filter(|version| version != "1.0") {
         return Err(format!("version {version:?} is not supported; supported is \"1.0\""));
     }
@@ -66,7 +63,12 @@ fn build(file: file::File<'_>) -> Result<Tokenizer, String> {
     post_processor.read(&file.post_processor)?;
     let decoder = decoders::read(&file.decoder)?;
     let (model, mut tokens, name) = models::read(file.model)?;
-    let added = Added::new(file.added_tokens, &mut tokens, &normalizers)?;
+    let size = tokens.count();
+    let added = Added::new(file.added_tokens, size, &normalizers, |token, next| {
+        let id = tokens.id(&token.content).unwrap_or(next);
+        tokens.add(&token.content, id);
+        id
+    })?;
     let kind = format!("{name} (tokenizer.json), {} tokens", tokens.end());
     let (before, after) = (post_processor.before.clone(), post_processor.after.clone());
     let pair_template = post_processor.pair_template();
@@ -74,6 +76,35 @@ fn build(file: file::File<'_>) -> Result<Tokenizer, String> {
     let mut tokenizer = Tokenizer::new(super::Model::HuggingFace(Box::new(own)), decoder, kind);
     (tokenizer.before, tokenizer.after) = (before, after);
     tokenizer.pair_template = pair_template;
+    Ok(tokenizer)
+}
+
+/// Builds a tokenizer from a vocabulary of bytes with ranks.
+pub(super) fn of_ranks(vocabulary: RankedVocabulary) -> Result<Tokenizer, String> {
+    let RankedVocabulary { tokens: ids, special, added, pattern, composes, before, format } = vocabulary;
+    let written = |token: &[u8]| token.iter().copied().map(char_of_byte).collect::<String>();
+    let mut entries: Vec<(String, u32)> = ids.iter().map(|(token, &id)| (written(token), id)).collect();
+    entries.extend(special);
+    let mut tokens = Tokens::new(entries.iter().map(|(text, id)| (text.as_str(), *id)))?;
+    let (mut normalizers, mut pre_tokenizers) = (Vec::new(), Vec::new());
+    if composes {
+        normalizers::read(&json!({"type": "NFC"}), &mut normalizers)?;
+    }
+    // What the pattern does not match is left out.
+    let split =
+        json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": true});
+    pre_tokenizers::read(&split, &mut pre_tokenizers)?;
+    let added = Added::new(added, tokens.end(), &normalizers, |token, next| {
+        let id = tokens.id(&token.content).unwrap_or(next);
+        tokens.add(&token.content, id);
+        id
+    })?;
+    let kind = format!("byte-level BPE ({format}), {} tokens", tokens.end());
+    let (model, post_processor) = (Model::Ranks(Ranks::new(ids)), PostProcessor::default());
+    let own = HuggingFace { added, normalizers, pre_tokenizers, model, tokens, post_processor };
+    let decoder = decoders::read(&json!({"type": "ByteLevel"}))?;
+    let mut tokenizer = Tokenizer::new(super::Model::HuggingFace(Box::new(own)), decoder, kind);
+    tokenizer.before = before;
     Ok(tokenizer)
 }
 

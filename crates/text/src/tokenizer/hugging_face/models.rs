@@ -26,6 +26,7 @@ pub(super) enum Model {
     Bpe(Bpe),
     Unigram(Unigram),
     WordPiece(WordPiece),
+    Ranks(Ranks),
     WordLevel { unknown: Option<u32> },
 }
 
@@ -46,6 +47,14 @@ pub(super) struct Bpe {
     suffix: String,
     /// The tokens of the characters that stand for bytes, if all of them have one.
     byte_symbols: Option<Box<[u32; 256]>>,
+}
+
+/// Bytes join to those that are a token, the lowest id first.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    ids: HashMap<Vec<u8>, u32, ahash::RandomState>,
+    /// Bytes of the longest token.
+    longest: usize,
 }
 
 /// The token for what has none: its id, if the vocabulary has it.
@@ -74,7 +83,7 @@ pub(super) struct WordPiece {
 
 impl Tokens {
     /// Of equal texts, the last id counts.
-    fn new<'a>(entries: impl ExactSizeIterator<Item = (&'a str, u32)>) -> Result<Tokens, String> {
+    pub(super) fn new<'a>(entries: impl ExactSizeIterator<Item = (&'a str, u32)>) -> Result<Tokens, String> {
         /// Ids that a file may leave out.
         const HOLES: usize = 1 << 16;
         let most = entries.len().saturating_mul(4).saturating_add(HOLES);
@@ -207,6 +216,7 @@ impl Model {
             Model::Bpe(bpe) => bpe.encode(tokens, word, found),
             Model::Unigram(unigram) => unigram.encode(tokens, word, found),
             Model::WordPiece(pieces) => pieces.encode(word, found),
+            Model::Ranks(ranks) => ranks.encode(word.as_bytes(), found),
             Model::WordLevel { unknown } => {
                 let id = tokens.id(word).or(*unknown);
                 let id = id.ok_or_else(|| format!("{word:?} has no token, and there is no unknown one"))?;
@@ -389,6 +399,40 @@ impl Unigram {
             },
         }
         Ok(())
+    }
+}
+
+impl Ranks {
+    /// All bytes must be tokens.
+    pub(super) fn new(ids: HashMap<Vec<u8>, u32, ahash::RandomState>) -> Ranks {
+        let longest = ids.keys().map(Vec::len).max().unwrap_or(0);
+        Ranks { ids, longest }
+    }
+
+    fn id(&self, bytes: &[u8]) -> Option<u32> {
+        if bytes.len() > self.longest { None } else { self.ids.get(bytes).copied() }
+    }
+
+    /// A word that is a token is that token; others are joined from their bytes.
+    fn encode(&self, word: &[u8], found: &mut Vec<Found>) -> Result<(), String> {
+        if let Some(id) = self.id(word) {
+            found.push((id, 0..word.len()));
+            return Ok(());
+        }
+        MERGER.with_borrow_mut(|merger| {
+            merger.clear();
+            for byte in word {
+                let id = self.id(std::slice::from_ref(byte));
+                merger.push(1, id.ok_or_else(|| format!("the byte 0x{byte:02X} has no token"))?);
+            }
+            let joined = merger.run(|left, right| {
+                let id = self.id(&word[left.start as usize..(right.start + right.len) as usize])?;
+                Some(Join { order: id, id })
+            });
+            let place = |start: u32, length: u32| start as usize..(start + length) as usize;
+            found.extend(joined.map(|symbol| (symbol.id, place(symbol.start, symbol.len))));
+            Ok(())
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use super::{MAX_CONTENT, flag, list, pattern, text};
 
 /// One change of a text.
 #[derive(Debug)]
-pub(super) enum Normalizer {
+pub(in crate::tokenizer) enum Normalizer {
     Bert {
         clean: bool,
         ideographs: bool,
@@ -45,7 +45,7 @@ pub(super) enum Normalizer {
 
 /// A normalization form of Unicode.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(in crate::tokenizer) struct Form {
     compose: bool,
     compatible: bool,
 }
@@ -78,7 +78,8 @@ pub(super) fn read(value: &Value, normalizers: &mut Vec<Normalizer>) -> Result<(
         "Lowercase" => Normalizer::Lowercase,
         "Nmt" => Normalizer::Nmt,
         "Precompiled" => {
-            Normalizer::Charsmap(Charsmap::read(&base64(text(value, "precompiled_charsmap")?)?)?)
+            let charsmap = base64(text(value, "precompiled_charsmap")?);
+            Normalizer::Charsmap(Charsmap::read(&charsmap.ok_or("precompiled_charsmap is not base64")?)?)
         }
         "Replace" => Normalizer::Replace { pattern: pattern(value)?, content: content(value, "content")? },
         "Prepend" => Normalizer::Prepend(content(value, "prepend")?),
@@ -98,7 +99,7 @@ fn content(value: &Value, key: &str) -> Result<String, String> {
 }
 
 /// The bytes that a text in base64 stands for.
-pub(in crate::tokenizer) fn base64(text: &str) -> Result<Vec<u8>, String> {
+pub(in crate::tokenizer) fn base64(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
@@ -107,14 +108,17 @@ pub(in crate::tokenizer) fn base64(text: &str) -> Result<Vec<u8>, String> {
         b'/' => Some(63),
         _ => None,
     };
-    let digits = text.trim_end_matches('=').bytes().map(digit).collect::<Option<Vec<u8>>>();
-    let digits = digits.ok_or("precompiled_charsmap is not base64")?;
+    let digits = text.trim_end_matches('=').bytes().map(digit).collect::<Option<Vec<u8>>>()?;
+    // One digit alone is less than a byte.
+    if digits.len() % 4 == 1 {
+        return None;
+    }
     let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
     for group in digits.chunks(4) {
         let bits = (0..4).fold(0u32, |bits, i| bits << 6 | u32::from(group.get(i).copied().unwrap_or(0)));
         bytes.extend(&bits.to_be_bytes()[1..group.len()]);
     }
-    Ok(bytes)
+    Some(bytes)
 }
 
 impl Normalizer {

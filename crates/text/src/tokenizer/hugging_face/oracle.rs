@@ -7,9 +7,14 @@ use serde_json::{Value, json};
 use tensor::philox::philox4x32;
 use testdata::shared;
 
-use super::read;
+use super::build;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial, Tokenizer};
 use crate::{Detokenizer, Error};
+
+fn read(bytes: &[u8], origin: &str) -> Result<Tokenizer, Error> {
+    let file = serde_json::from_slice(bytes).map_err(|error| Error::tokenizer(origin, error))?;
+    build(file).map_err(|problem| Error::tokenizer(origin, problem))
+}
 
 /// What texts are made of.
 const FRAGMENTS: &[&str] = &[
