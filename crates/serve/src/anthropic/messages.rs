@@ -252,6 +252,10 @@ enum BlockKind {
 }
 
 impl Writer for Events {
+    fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
+        send(out, &MessageEvent::Ping);
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, usage: generation::Usage) {
         match delta {
             Delta::Started => {

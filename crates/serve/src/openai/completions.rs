@@ -266,6 +266,10 @@ struct Chunks {
 }
 
 impl Writer for Chunks {
+    fn wait(&mut self, out: &mut Vec<u8>, index: usize) {
+        self.send(out, vec![CompletionChoice { index, ..CompletionChoice::default() }], None);
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         let mut choice = CompletionChoice { index, ..CompletionChoice::default() };
         choice.take(delta, &mut self.offsets[index]);

@@ -232,9 +232,13 @@ impl Events {
 impl Writer for Events {
     fn begin(&mut self, out: &mut Vec<u8>) {
         let mut send = Sender { out, number: &mut self.sequence_number };
-        let response = &self.draft.response;
-        send.event("response.created", EventContent::Response { response });
-        send.event("response.in_progress", EventContent::Response { response });
+        send.event("response.created", EventContent::Response { response: &self.draft.response });
+        self.wait(out, 0);
+    }
+
+    fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
+        let mut send = Sender { out, number: &mut self.sequence_number };
+        send.event("response.in_progress", EventContent::Response { response: &self.draft.response });
     }
 
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: generation::Usage) {
