@@ -192,8 +192,8 @@ impl Context {
     }
 
     /// Notes facts.
-    pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
-        note(&mut self.facts());
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Facts) -> T) -> T {
+        note(&mut self.facts())
     }
 
     /// Measures of `n` answers of a model to each of the requests.
