@@ -206,8 +206,8 @@ impl Context {
     }
 
     /// Notes facts.
-    pub(crate) fn note(&self, note: impl FnOnce(&mut Facts)) {
-        note(&mut self.facts());
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Facts) -> T) -> T {
+        note(&mut self.facts())
     }
 
     /// Notes the error that the request ends with.

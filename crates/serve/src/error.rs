@@ -174,13 +174,6 @@ impl ApiError {
         self
     }
 
-    /// The error of a field whose path is written otherwise in the request's protocol.
-    #[must_use]
-    pub(crate) fn replace(self, part: &str, own: &str) -> ApiError {
-        let param = self.param.map(|param| param.replace(part, own));
-        ApiError { message: self.message.replace(part, own), param, ..self }
-    }
-
     /// The error of a field that is part of an object.
     #[must_use]
     pub(crate) fn within(self, object: &str) -> ApiError {

@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::extract::Request;
-use axum::http::header;
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ type Shape = (&'static str, fn(&ApiError, request_id: &str) -> Value);
 const OPENAI: &str = "Error";
 const ANTHROPIC: Shape = ("AnthropicError", anthropic::error_object);
 const OLLAMA: Shape = ("OllamaError", ollama::error_object);
+
+/// The header with the id of a request in the Anthropic API.
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// The shape for the routes below a path, unless it is that of OpenAI.
 fn shape_of(path: &str) -> Option<Shape> {
@@ -58,13 +61,21 @@ pub(crate) fn schemas() -> impl Iterator<Item = (&'static str, Value)> {
     .into_iter()
 }
 
-/// Gives errors the shape of their protocol.
+/// Gives errors the shape of their protocol, and answers its headers.
 pub(crate) async fn apply(request: Request, next: Next) -> Response {
-    let Some((_, shape)) = shape_of(request.uri().path()) else { return next.run(request).await };
+    let spoken = anthropic::models::is_spoken(request.headers()).then_some(ANTHROPIC);
+    let Some((name, shape)) = shape_of(request.uri().path()).or(spoken) else {
+        return next.run(request).await;
+    };
     let context = request.extensions().get::<Context>().cloned();
-    let mut response = next.run(request).await;
-    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
     let id = context.as_ref().map_or("", Context::id);
+    let mut response = next.run(request).await;
+    if name == ANTHROPIC.0
+        && let Ok(id) = HeaderValue::from_str(id)
+    {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
     let mut shaped = (error.status, Json(shape(&error, id))).into_response();
     let own = [header::CONTENT_LENGTH, header::CONTENT_TYPE];
     let kept = response.headers().iter().filter(|(name, _)| !own.contains(name));

@@ -28,6 +28,7 @@ mod kv_events;
 mod listener;
 mod models;
 mod ollama;
+mod opaque_reasoning;
 mod openai;
 mod openapi;
 mod operations;

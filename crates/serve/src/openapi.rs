@@ -46,9 +46,9 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/FormFields/properties/guided_choice", r#"{"minItems": 1}"#),
     ("/MessagesPromptFields/properties/messages/items", ANTHROPIC_MESSAGE),
     ("/MessagesPromptFields/properties/system", r#"{"type": ["string", "array", "null"]}"#),
-    ("/ResponseAnswerFields/properties/input", r#"{"type": ["string", "array"], "minItems": 1}"#),
-    ("/ResponseAnswerFields/properties/tool_choice", CHOICE),
-    ("/RefusedFields/properties/truncation", r#"{"enum": ["disabled", null]}"#),
+    ("/ResponsePromptFields/properties/input", r#"{"type": ["string", "array", "null"], "minItems": 1}"#),
+    ("/ResponsePromptFields/properties/tool_choice", CHOICE),
+    ("/RefusedFields/properties/truncation", r#"{"enum": ["auto", "disabled", null]}"#),
     ("/RefusedFields/properties/background", r#"{"enum": [false, null]}"#),
     ("/RefusedFields/properties/conversation", NULL),
     ("/RefusedFields/properties/prompt", NULL),
@@ -77,7 +77,7 @@ const MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
     "content": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "object",
         "required": ["type", "text"], "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}}]}}}"#;
 const ANTHROPIC_MESSAGE: &str = r#"{"required": ["role", "content"], "properties": {
-    "role": {"enum": ["user", "assistant"]},
+    "role": {"enum": ["user", "assistant", "system"]},
     "content": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1,
         "items": {"type": "object", "required": ["type"]}}]}}}"#;
 const FUNCTION: &str = r#"{"required": ["name"], "properties": {

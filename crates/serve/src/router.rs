@@ -37,6 +37,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(embeddings::create))
         .routes(routes!(embeddings::pool))
         .routes(routes!(responses::create::create))
+        .routes(routes!(responses::input_tokens::create))
         .routes(routes!(responses::stored::show, responses::stored::delete))
         .routes(routes!(responses::stored::input_items))
         .routes(routes!(responses::stored::cancel))

@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::prompt::{PromptFields, own_names};
+use super::prompt::PromptFields;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
@@ -48,7 +48,7 @@ pub(crate) async fn create(
 ) -> Result<Json<TokenCount>, ApiError> {
     let model = shared.models.text(body.prompt.model.as_deref()).await?;
     let turn = body.prompt.into_turn(shared.config.keep_attribution_header)?;
-    let rendered = turn.render(&model, &shared.config, &context).await.map_err(own_names)?;
+    let rendered = turn.render(&model, &shared.config, &context).await?;
     context.note(|facts| {
         facts.model = Some(model.id().to_string());
         facts.prompt_tokens = rendered.tokens.len();

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error_object;
-use super::prompt::{PromptFields, own_names};
+use super::prompt::PromptFields;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::generation::{self, Delta, Finish, Generation, Writer};
+use crate::opaque_reasoning;
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::sse;
@@ -81,8 +82,9 @@ pub(crate) enum ContentBlock {
         text: String,
     },
     Thinking {
+        /// Empty if the request wants it omitted.
         thinking: String,
-        /// Always empty: nothing is signed.
+        /// Nothing is signed: the word `unsigned`, or omitted reasoning in base64, which the client sends back.
         signature: String,
     },
     ToolUse {
@@ -137,6 +139,8 @@ pub(crate) enum BlockDelta {
     Text { text: String },
     #[serde(rename = "thinking_delta")]
     Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
     #[serde(rename = "input_json_delta")]
     Input { partial_json: String },
 }
@@ -184,8 +188,9 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let MessagesRequest { prompt, answer, sampling, dry_run } = body;
     let model = &shared.models.acquire(prompt.model.as_deref(), None).await?;
+    let omits_thinking = prompt.omits_thinking();
     let turn = prompt.into_turn(shared.config.keep_attribution_header)?;
-    let reading = turn.read(model, &shared.config, &context).await.map_err(own_names)?;
+    let reading = turn.read(model, &shared.config, &context).await?;
     let mut parameters = Request { max_new_tokens: Some(answer.max_tokens), ..model.request(sampling)? };
     parameters.stop.extend(answer.stop_sequences.into_iter().flatten());
     let stops = parameters.stop.clone();
@@ -207,21 +212,37 @@ pub(crate) async fn create(
     let request_id = context.id().to_string();
     let mut generation = Generation::start(model, requests, 1, &reader, context).await?;
     if answer.stream.unwrap_or(false) {
-        return Ok(generation.stream(Events { message, stops, request_id, next_index: 0, open: None }));
+        return Ok(generation.stream(Events {
+            message,
+            stops,
+            request_id,
+            next_index: 0,
+            open: None,
+            omitted: omits_thinking.then(String::new),
+        }));
     }
     for answer in generation.answers().await? {
         message.stop = Stop::new(answer.finish, &stops);
-        message.content.extend(answer.content.parts.into_iter().map(ContentBlock::from));
+        let parts = answer.content.parts.into_iter();
+        message.content.extend(parts.map(|part| ContentBlock::new(part, omits_thinking)));
     }
     message.usage = generation.usage.into();
     Ok(Json(message).into_response())
 }
 
-impl From<AnswerPart> for ContentBlock {
-    fn from(part: AnswerPart) -> ContentBlock {
+/// The signature of reasoning that the answer shows. Some clients send only blocks back that have one.
+const UNSIGNED: &str = "unsigned";
+
+impl ContentBlock {
+    fn new(part: AnswerPart, omits_thinking: bool) -> ContentBlock {
         match part {
             AnswerPart::Text(text) => ContentBlock::Text { text },
-            AnswerPart::Reasoning(thinking) => ContentBlock::Thinking { thinking, signature: String::new() },
+            AnswerPart::Reasoning(text) if omits_thinking => {
+                ContentBlock::Thinking { thinking: String::new(), signature: opaque_reasoning::encode(&text) }
+            }
+            AnswerPart::Reasoning(thinking) => {
+                ContentBlock::Thinking { thinking, signature: UNSIGNED.to_string() }
+            }
             AnswerPart::ToolCall(ToolCall { name, arguments, .. }) => {
                 // Numbers beyond those of JSON values stay as they were written.
                 let input = serde_json::from_str(&arguments).unwrap_or_else(|_| arguments.into());
@@ -241,6 +262,8 @@ struct Events {
     next_index: usize,
     /// The kind of the block that was begun.
     open: Option<BlockKind>,
+    /// Reasoning of that block that is not sent as text, if none is.
+    omitted: Option<String>,
 }
 
 /// The kind of a content block's deltas.
@@ -252,6 +275,10 @@ enum BlockKind {
 }
 
 impl Writer for Events {
+    fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
+        send(out, &MessageEvent::Ping);
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, usage: generation::Usage) {
         match delta {
             Delta::Started => {
@@ -287,7 +314,10 @@ impl Events {
             AnswerEvent::Reasoning(thinking) => {
                 let block = ContentBlock::Thinking { thinking: String::new(), signature: String::new() };
                 self.open(out, BlockKind::Thinking, block);
-                self.delta(out, BlockDelta::Thinking { thinking });
+                match &mut self.omitted {
+                    Some(omitted) => omitted.push_str(&thinking),
+                    None => self.delta(out, BlockDelta::Thinking { thinking }),
+                }
             }
             AnswerEvent::ToolCallStarted { name, .. } => {
                 self.close(out);
@@ -326,10 +356,16 @@ impl Events {
 
     /// Ends the block that is open, if one is.
     fn close(&mut self, out: &mut Vec<u8>) {
-        if self.open.take().is_some() {
-            send(out, &MessageEvent::ContentBlockStop { index: self.next_index });
-            self.next_index += 1;
+        let Some(kind) = self.open else { return };
+        if kind == BlockKind::Thinking {
+            let omitted = self.omitted.as_mut().map(std::mem::take);
+            let signature =
+                omitted.map_or_else(|| UNSIGNED.to_string(), |text| opaque_reasoning::encode(&text));
+            self.delta(out, BlockDelta::Signature { signature });
         }
+        self.open = None;
+        send(out, &MessageEvent::ContentBlockStop { index: self.next_index });
+        self.next_index += 1;
     }
 }
 

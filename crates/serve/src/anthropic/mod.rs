@@ -1,8 +1,11 @@
 //! Routes in the shapes of the Anthropic API.
 
+mod blocks;
 pub(crate) mod count_tokens;
 pub(crate) mod messages;
+pub(crate) mod models;
 mod prompt;
+mod tools;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};

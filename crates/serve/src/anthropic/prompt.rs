@@ -1,4 +1,4 @@
-//! The prompt of a request: content blocks become messages of a chat template.
+//! The prompt of a request: its conversation, and what is asked of the answer.
 
 use pipelines::Chat;
 use pipelines::chat_template::drop_attribution;
@@ -6,9 +6,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::conversation::{kind_of, not_text, role_of, text_of};
+use super::blocks::Messages;
+use super::tools;
+use crate::conversation::text_of;
 use crate::error::ApiError;
-use crate::generation::{self, Thinking, ToolUse, Turn};
+use crate::form::{Form, schema_of};
+use crate::generation::{Places, Thinking, Turn};
 
 /// The conversation of a request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,18 +25,44 @@ pub(super) struct PromptFields {
     /// Instructions for the whole conversation: a string, or blocks of text.
     #[schema(value_type = Option<Object>)]
     system: Option<Value>,
-    /// Functions that the answer may call, each with an `input_schema`.
+    /// Functions that the answer may call, each with an `input_schema`, and tools of the API that the client runs. Others
+    /// have no effect.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Value>>,
     /// Which of them, and whether it must: `auto`, `any`, `tool` or `none`.
     tool_choice: Option<ToolChoiceField>,
     /// Whether the model reasons before it answers, and how long.
     thinking: Option<ThinkingField>,
+    /// The form of the answer, and its effort.
+    output_config: Option<OutputConfigField>,
+    /// The form of the answer, under its older name.
+    output_format: Option<OutputFormatField>,
+}
+
+/// The form of the answer, and its effort.
+#[derive(Debug, Deserialize, ToSchema)]
+struct OutputConfigField {
+    /// How much the model reasons: `low` to `max`.
+    effort: Option<String>,
+    /// The form of the text.
+    format: Option<OutputFormatField>,
+}
+
+/// The form of an answer.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum OutputFormatField {
+    /// JSON of a schema.
+    JsonSchema {
+        /// The schema.
+        #[schema(value_type = Object)]
+        schema: Value,
+    },
 }
 
 /// Which tools an answer may or must call.
 #[derive(Debug, Deserialize, ToSchema)]
-struct ToolChoiceField {
+pub(super) struct ToolChoiceField {
     r#type: ChoiceKind,
     /// The tool, if one must be called.
     name: Option<String>,
@@ -56,23 +85,45 @@ enum ChoiceKind {
 }
 
 /// Whether the model reasons before it answers.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ThinkingField {
     /// It reasons.
     Enabled {
         /// The most tokens of its reasoning.
         budget_tokens: Option<usize>,
+        /// `omitted` leaves the text of the reasoning out of the answer.
+        display: Option<String>,
     },
     /// It reasons as long as it wants to.
-    Adaptive,
+    Adaptive {
+        /// `omitted` leaves the text of the reasoning out of the answer.
+        display: Option<String>,
+    },
+    /// It reasons as long as it wants to, also between calls.
+    BetweenTools,
     /// It does not.
     Disabled,
 }
 
 impl ToolChoiceField {
+    /// The tool that must be called, if it is named.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| matches!(self.r#type, ChoiceKind::Tool))
+    }
+
+    /// Whether the answer must have a call.
+    pub(super) fn must_call(&self) -> bool {
+        matches!(self.r#type, ChoiceKind::Any | ChoiceKind::Tool)
+    }
+
+    /// Whether the answer may have several calls.
+    pub(super) fn is_parallel(&self) -> Option<bool> {
+        self.disable_parallel_tool_use.map(|disable| !disable)
+    }
+
     /// The choice in the shape of the OpenAI API.
-    fn to_openai(&self) -> Value {
+    pub(super) fn to_openai(&self) -> Value {
         match self.r#type {
             ChoiceKind::Auto => json!("auto"),
             ChoiceKind::Any => json!("required"),
@@ -82,155 +133,82 @@ impl ToolChoiceField {
     }
 }
 
-impl From<ThinkingField> for Thinking {
-    fn from(field: ThinkingField) -> Thinking {
-        match field {
-            ThinkingField::Enabled { budget_tokens } => Thinking::new("thinking", true).within(budget_tokens),
-            ThinkingField::Adaptive => Thinking::new("thinking", true),
+impl ThinkingField {
+    fn thinking(&self) -> Thinking {
+        match self {
+            ThinkingField::Enabled { budget_tokens, .. } => {
+                Thinking::new("thinking", true).within(*budget_tokens)
+            }
+            ThinkingField::Adaptive { .. } | ThinkingField::BetweenTools => Thinking::new("thinking", true),
             ThinkingField::Disabled => Thinking::new("thinking", false),
         }
     }
 }
 
 impl PromptFields {
+    /// Whether the answer leaves the text of the reasoning out.
+    pub(super) fn omits_thinking(&self) -> bool {
+        match &self.thinking {
+            Some(ThinkingField::Enabled { display, .. } | ThinkingField::Adaptive { display }) => {
+                display.as_deref() == Some("omitted")
+            }
+            _ => false,
+        }
+    }
+
     /// The conversation as chat templates take it, and what is asked of the answer. `keep_attribution` leaves the line of
     /// coding agents in.
     ///
     /// # Errors
-    /// If a message has a role or a content that the models cannot read, or a tool is not a function.
-    pub(super) fn into_turn(mut self, keep_attribution: bool) -> Result<Turn, ApiError> {
-        let tools = self.tool_use().map_err(own_names)?;
-        let thinking = self.thinking.map(Thinking::from);
+    /// If a message has a role or a content that the models cannot read, or a field has a value that it cannot have.
+    pub(super) fn into_turn(self, keep_attribution: bool) -> Result<Turn, ApiError> {
+        let (thinking, form) = (self.thinking()?, self.form()?);
         if self.messages.is_empty() {
             return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
         }
-        let mut messages = Messages::default();
-        let added = usize::from(self.system.is_some());
+        let mut read = Messages::default();
         if let Some(system) = self.system {
             let mut system = [json!({ "content": system })];
             if !keep_attribution {
                 drop_attribution(&mut system);
             }
-            messages.push("system", text_of(&system[0]["content"], "system", &["text"])?);
+            read.push("system", &text_of(&system[0]["content"], "system", &["text"])?, "system");
         }
-        for (index, message) in self.messages.iter().enumerate() {
-            messages.add(message, &format!("messages[{index}]"))?;
-        }
+        read.extend(&self.messages)?;
         let continues =
             self.messages.last().and_then(|message| message.get("role")) == Some(&json!("assistant"));
-        let continue_final_message = continues && messages.ends_with_text();
-        let chat = Chat { continue_final_message, ..Chat::new(messages.0) };
-        Ok(Turn { added, tools, thinking, ..Turn::from(chat) })
+        let continue_final_message = continues && read.ends_with_answer();
+        let Messages { messages, places, mut ignored } = read;
+        let mut places = Places { messages: places, ..Places::default() };
+        let tools = tools::read(self.tools.as_deref(), self.tool_choice.as_ref(), &mut places, &mut ignored)?;
+        let chat = Chat { continue_final_message, ..Chat::new(messages) };
+        Ok(Turn { tools, thinking, form, places, ignored, ..Turn::from(chat) })
     }
 
-    fn tool_use(&mut self) -> Result<ToolUse, ApiError> {
-        let mut declared = self.tools.take();
-        for (index, tool) in declared.iter_mut().flatten().enumerate() {
-            if tool.get("type").is_some_and(|kind| kind != "custom") {
-                let field = format!("tools[{index}].type");
-                let message = format!("{field} is {}: tools of the server are not supported", tool["type"]);
-                return Err(ApiError::invalid(field, message));
+    /// The settings of the reasoning. An effort alone turns it on.
+    fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        let effort = self.output_config.as_ref().and_then(|config| config.effort.as_deref());
+        let effort =
+            effort.map(|effort| Thinking::with_effort("output_config.effort", effort)).transpose()?;
+        Ok(match (self.thinking.as_ref().map(ThinkingField::thinking), effort) {
+            (Some(thinking), Some(effort)) => Some(thinking.and_effort(effort)),
+            (thinking, effort) => thinking.or(effort),
+        })
+    }
+
+    /// The form of the text.
+    fn form(&self) -> Result<Option<Form>, ApiError> {
+        let format = self.output_config.as_ref().and_then(|config| config.format.as_ref());
+        let (field, OutputFormatField::JsonSchema { schema }) = match (format, &self.output_format) {
+            (None, None) => return Ok(None),
+            (Some(format), None) => ("output_config.format", format),
+            (None, Some(format)) => ("output_format", format),
+            (Some(_), Some(_)) => {
+                let message = "the answer has two forms, of output_config.format and output_format: give one";
+                return Err(ApiError::invalid("output_format", message));
             }
-            *tool = generation::declared(
-                &tool["name"],
-                &tool["description"],
-                &tool["input_schema"],
-                &tool["strict"],
-            );
-        }
-        let choice = self.tool_choice.as_ref();
-        let is_parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disable| !disable);
-        ToolUse::new(declared, choice.map(ToolChoiceField::to_openai).as_ref(), is_parallel)
-    }
-}
-
-/// An error with the fields of tools as this API names them.
-pub(super) fn own_names(error: ApiError) -> ApiError {
-    error.replace(".function.parameters", ".input_schema").replace(".function.", ".")
-}
-
-/// Messages for a chat template. Neighbours of one role become one, since many templates want roles in turn.
-#[derive(Default)]
-struct Messages(Vec<Value>);
-
-impl Messages {
-    /// Adds a text.
-    fn push(&mut self, role: &str, text: String) {
-        if let Some(last) = self.0.last_mut()
-            && last["role"] == role
-            && let Value::String(before) = &mut last["content"]
-        {
-            if !before.is_empty() {
-                before.push('\n');
-            }
-            before.push_str(&text);
-            return;
-        }
-        self.0.push(json!({ "role": role, "content": text }));
-    }
-
-    /// Whether the last message can be continued.
-    fn ends_with_text(&self) -> bool {
-        self.0.last().is_some_and(|last| last["content"].is_string() && last.get("tool_calls").is_none())
-    }
-
-    /// Adds a message.
-    fn add(&mut self, message: &Map<String, Value>, path: &str) -> Result<(), ApiError> {
-        let role = role_of(message, path, &["user", "assistant", "system"])?;
-        let path = format!("{path}.content");
-        match message.get("content") {
-            Some(Value::Array(blocks)) => {
-                for (index, block) in blocks.iter().enumerate() {
-                    self.add_block(role, block, &format!("{path}[{index}]"))?;
-                }
-                Ok(())
-            }
-            content => {
-                let text = text_of(content.unwrap_or(&Value::Null), &path, &[])?;
-                self.push(role, text);
-                Ok(())
-            }
-        }
-    }
-
-    /// Adds a content block.
-    fn add_block(&mut self, role: &str, block: &Value, path: &str) -> Result<(), ApiError> {
-        let text = |name: &str| {
-            let text = block[name].as_str().map(str::to_string);
-            text.ok_or_else(|| ApiError::invalid(path, format!("{path}: the block has no `{name}`")))
         };
-        match kind_of(block, path)? {
-            "text" => self.push(role, text("text")?),
-            "thinking" => self.assistant()["reasoning_content"] = text("thinking")?.into(),
-            // It is encrypted: only who wrote it can read it.
-            "redacted_thinking" => {}
-            "tool_use" => {
-                let function = json!({ "name": text("name")?, "arguments": block["input"] });
-                let call = json!({ "id": text("id")?, "type": "function", "function": function });
-                match &mut self.assistant()["tool_calls"] {
-                    Value::Array(calls) => calls.push(call),
-                    none => *none = json!([call]),
-                }
-            }
-            "tool_result" => {
-                let content = block.get("content").map_or(Ok(String::new()), |content| {
-                    text_of(content, &format!("{path}.content"), &["text"])
-                })?;
-                let id = text("tool_use_id")?;
-                self.0.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
-            }
-            other => return Err(not_text(path, other)),
-        }
-        Ok(())
-    }
-
-    /// The assistant's message, which may have been begun.
-    fn assistant(&mut self) -> &mut Value {
-        if self.0.last().is_none_or(|last| last["role"] != "assistant") {
-            self.0.push(json!({ "role": "assistant", "content": "" }));
-        }
-        let last = self.0.len() - 1;
-        &mut self.0[last]
+        Ok(Some(Form { field, constraint: schema_of(schema.clone()) }))
     }
 }
 
@@ -240,51 +218,13 @@ mod tests {
 
     use super::*;
 
-    fn messages(fields: Value) -> Result<Value, ApiError> {
-        let turn = serde_json::from_value::<PromptFields>(fields).unwrap().into_turn(false)?;
-        let Prompt::Chat(chat) = turn.prompt else { panic!("the prompt is a conversation") };
-        Ok(Value::Array(chat.messages))
+    fn turn(fields: Value) -> Result<Turn, ApiError> {
+        serde_json::from_value::<PromptFields>(fields).unwrap().into_turn(false)
     }
 
-    #[test]
-    fn blocks_of_tools_become_calls_and_results() {
-        let given = json!({"messages": [
-            {"role": "user", "content": "Weather?"},
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "Look it up.", "signature": "x"},
-                {"type": "text", "text": "I look."},
-                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Bonn"}},
-                {"type": "tool_use", "id": "toolu_2", "name": "time", "input": {}},
-            ]},
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "rain"}]},
-                {"type": "tool_result", "tool_use_id": "toolu_2"},
-                {"type": "text", "text": "Well?"},
-            ]},
-        ]});
-        let call = |id: &str, name: &str, arguments: Value| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
-        assert_eq!(
-            messages(given).unwrap(),
-            json!([
-                {"role": "user", "content": "Weather?"},
-                {
-                    "role": "assistant", "content": "I look.", "reasoning_content": "Look it up.",
-                    "tool_calls": [call("toolu_1", "weather", json!({"city": "Bonn"})), call("toolu_2", "time", json!({}))],
-                },
-                {"role": "tool", "tool_call_id": "toolu_1", "content": "rain"},
-                {"role": "tool", "tool_call_id": "toolu_2", "content": ""},
-                {"role": "user", "content": "Well?"},
-            ])
-        );
-    }
-
-    #[test]
-    fn neighbours_of_one_role_become_one_message() {
-        let given = json!({"messages": [
-            {"role": "user", "content": "One."},
-            {"role": "user", "content": [{"type": "text", "text": "Two."}, {"type": "text", "text": "Three."}]},
-        ]});
-        assert_eq!(messages(given).unwrap(), json!([{"role": "user", "content": "One.\nTwo.\nThree."}]));
+    fn messages(fields: Value) -> Value {
+        let Prompt::Chat(chat) = turn(fields).unwrap().prompt else { panic!("the prompt is a conversation") };
+        Value::Array(chat.messages)
     }
 
     #[test]
@@ -292,7 +232,7 @@ mod tests {
         let line = "x-anthropic-billing-header: cc_version=2.1; cch=eb6c6;";
         let system = |system: Value| {
             let given = json!({"system": system, "messages": [{"role": "user", "content": "Hi"}]});
-            messages(given).unwrap()[0]["content"].clone()
+            messages(given)[0]["content"].clone()
         };
         assert_eq!(system(json!(format!("{line}\nBe brief.\n"))), "Be brief.\n");
         assert_eq!(
@@ -304,25 +244,57 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_place() {
-        let problem = |fields: Value| {
-            let error = messages(fields).unwrap_err();
-            (error.param.unwrap_or_default(), error.message)
+    fn a_turn_of_the_assistant_without_text_is_not_continued() {
+        let continues = |content: Value| {
+            let given = json!({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]});
+            let Prompt::Chat(chat) = turn(given).unwrap().prompt else {
+                panic!("the prompt is a conversation")
+            };
+            chat.continue_final_message
         };
-        let image = json!([{"type": "text", "text": "Look:"}, {"type": "image", "source": {}}]);
+        assert!(continues(json!("Once")));
+        assert!(!continues(json!([])));
+        assert!(!continues(json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}])));
+    }
+
+    #[test]
+    fn left_out_tools_are_named_with_a_choice_that_needs_them() {
+        let check = |tools: Value, choice: Value, expected: &[&str]| {
+            let given = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": choice});
+            assert_eq!(turn(given).unwrap().ignored, expected);
+        };
+        let (search, function) =
+            (json!({"type": "web_search_20250305", "name": "web_search"}), json!({"name": "f"}));
+        let named = json!({"type": "tool", "name": "web_search"});
+        check(json!([search]), named.clone(), &["tools[0].web_search_20250305", "tool_choice"]);
+        check(json!([function, search]), named, &["tools[1].web_search_20250305", "tool_choice"]);
+        check(json!([search]), json!({"type": "any"}), &["tools[0].web_search_20250305", "tool_choice"]);
+        check(json!([search, function]), json!({"type": "any"}), &["tools[0].web_search_20250305"]);
+        check(json!([function]), json!({"type": "auto", "disable_parallel_tool_use": true}), &[]);
+    }
+
+    #[test]
+    fn wrong_fields_are_named_as_the_request_has_them() {
+        let param = |fields: Value| {
+            let hi = json!({"messages": [{"role": "user", "content": "Hi"}]});
+            let mut given = hi.as_object().unwrap().clone();
+            given.extend(fields.as_object().unwrap().clone());
+            turn(Value::Object(given)).map(|_| ()).unwrap_err().param.unwrap_or_default()
+        };
+        assert_eq!(param(json!({"system": [{"type": "text", "text": "a"}, 3]})), "system[1]");
+        assert_eq!(param(json!({"messages": []})), "messages");
+        let tools =
+            json!([{"type": "web_search_20250305", "name": "web_search"}, {"name": "x", "input_schema": 3}]);
+        assert_eq!(param(json!({"tools": tools})), "tools[1].input_schema");
         assert_eq!(
-            problem(json!({"messages": [{"role": "user", "content": image}]})),
-            (
-                "messages[0].content[1]".to_string(),
-                "messages[0].content[1]: the models read text only, not parts of type `image`".to_string()
-            )
+            param(json!({"tools": [{"name": "f"}], "tool_choice": {"type": "tool", "name": "g"}})),
+            "tool_choice"
         );
-        let (param, _) = problem(json!({"messages": [{"role": "robot", "content": "Hi"}]}));
-        assert_eq!(param, "messages[0].role");
-        let (param, message) = problem(
-            json!({"messages": [{"role": "user", "content": "Hi"}], "system": [{"type": "text", "text": "a"}, 3]}),
+        assert_eq!(param(json!({"output_config": {"effort": "hard"}})), "output_config.effort");
+        let format = json!({"type": "json_schema", "schema": {}});
+        assert_eq!(
+            param(json!({"output_config": {"format": format}, "output_format": format})),
+            "output_format"
         );
-        assert_eq!(param, "system[1]", "{message}");
-        assert_eq!(problem(json!({"messages": []})).0, "messages");
     }
 }

@@ -29,6 +29,10 @@ pub(crate) trait Writer: Send + 'static {
     /// Appends what is sent before the model starts.
     fn begin(&mut self, _out: &mut Vec<u8>) {}
 
+    /// Appends an event that says only that the answer with this index, which has not ended, goes on. It is sent while a
+    /// long prompt is read.
+    fn wait(&mut self, out: &mut Vec<u8>, index: usize);
+
     /// Appends what the answer with an index gains.
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, usage: Usage);
 
@@ -122,5 +126,11 @@ impl<W: Writer> Events for Written<W> {
             }
         }
         true
+    }
+
+    fn wait(&mut self, out: &mut Vec<u8>) {
+        if let Some(index) = self.generation.choices.iter().position(|choice| choice.reading.is_some()) {
+            self.writer.wait(out, index);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod delta;
+mod places;
 #[cfg(test)]
 mod tests;
 mod thinking;
@@ -21,6 +22,7 @@ use pipelines::{BatchEvent, BatchStream, Error, EventKind, Prompt, Request};
 pub(crate) use answer::{Answer, Writer};
 use delta::AnswerReading;
 pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
+pub(crate) use places::Places;
 pub(crate) use thinking::Thinking;
 pub(crate) use tool_use::{ToolUse, declared};
 pub(crate) use turn::{AnswerReader, Reading, Turn};

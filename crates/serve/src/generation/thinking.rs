@@ -11,6 +11,8 @@ pub(crate) struct Thinking {
     pub(super) field: &'static str,
     is_on: bool,
     effort: Option<String>,
+    /// The field of the effort, if it is another.
+    pub(super) effort_field: Option<&'static str>,
     /// The most tokens of the reasoning.
     pub(super) budget: Option<usize>,
 }
@@ -21,7 +23,7 @@ const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh",
 impl Thinking {
     /// Reasoning that a field turns on or off.
     pub(crate) fn new(field: &'static str, is_on: bool) -> Thinking {
-        Thinking { field, is_on, effort: None, budget: None }
+        Thinking { field, is_on, effort: None, effort_field: None, budget: None }
     }
 
     /// The same with so many tokens at most.
@@ -43,16 +45,33 @@ impl Thinking {
         Ok(Thinking { effort: is_on.then(|| effort.to_string()), ..Thinking::new(field, is_on) })
     }
 
-    /// Sets the variables of chat templates that turn reasoning on and off, unless the request sets them itself.
+    /// The same with the effort of another field. Reasoning that is off stays off.
+    #[must_use]
+    pub(crate) fn and_effort(self, effort: Thinking) -> Thinking {
+        let Thinking { field, effort, .. } = effort;
+        Thinking { effort: effort.filter(|_| self.is_on), effort_field: Some(field), ..self }
+    }
+
+    /// The fields that say it.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static str> {
+        [Some(self.field), self.effort_field].into_iter().flatten()
+    }
+
+    /// Sets the variables of chat templates that reasoning depends on, unless the request sets them itself.
     pub(super) fn set(&self, variables: &mut Map<String, Value>) {
+        self.set_switches(variables);
+        if let Some(effort) = &self.effort {
+            variables.entry("reasoning_effort").or_insert_with(|| effort.clone().into());
+        }
+    }
+
+    /// Sets those that turn reasoning on and off, and bound it.
+    pub(super) fn set_switches(&self, variables: &mut Map<String, Value>) {
         let mut set = |name: &str, value: Value| {
             variables.entry(name).or_insert(value);
         };
         set("enable_thinking", self.is_on.into());
         set("thinking", self.is_on.into());
-        if let Some(effort) = &self.effort {
-            set("reasoning_effort", effort.clone().into());
-        }
         if let Some(budget) = self.budget {
             set("thinking_budget", budget.into());
         }

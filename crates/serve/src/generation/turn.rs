@@ -10,6 +10,7 @@ use pipelines::{
 };
 
 use super::delta::AnswerReading;
+use super::places::Places;
 use super::thinking::Thinking;
 use super::tool_use::{AnswerShape, ToolUse};
 use super::{off_the_runtime, size_of};
@@ -32,6 +33,9 @@ pub(crate) struct Turn {
     pub(crate) form: Option<Form>,
     /// Whether a prompt that is too long is cut, so that it is made tokens however long it is.
     pub(crate) is_cut: bool,
+    /// Fields of the request without effect.
+    pub(crate) ignored: Vec<String>,
+    pub(crate) places: Places,
 }
 
 /// A turn as the model reads it.
@@ -81,8 +85,17 @@ impl Defaults {
 
 impl<P: Into<Prompt>> From<P> for Turn {
     fn from(prompt: P) -> Turn {
-        let (prompt, tools) = (prompt.into(), ToolUse::default());
-        Turn { prompt, added: 0, tools, thinking: None, hides_reasoning: false, form: None, is_cut: false }
+        Turn {
+            prompt: prompt.into(),
+            added: 0,
+            tools: ToolUse::default(),
+            thinking: None,
+            hides_reasoning: false,
+            form: None,
+            is_cut: false,
+            ignored: Vec::new(),
+            places: Places::default(),
+        }
     }
 }
 
@@ -128,7 +141,7 @@ impl Turn {
     /// If the model has no chat template for a conversation, its template refuses it, or what is asked of the answer cannot
     /// be enforced.
     pub(crate) async fn read(
-        self,
+        mut self,
         model: &Arc<ActiveModel>,
         config: &ServerConfig,
         context: &Context,
@@ -141,9 +154,10 @@ impl Turn {
         let compiles = self.form.is_some() || self.tools.are_callable();
         let bytes = if compiles { usize::MAX } else { size_of(&self.prompt) };
         let (defaults, of_task) = (Defaults::of(config), Arc::clone(model));
+        let places = self.note_ignored(context);
         let read = off_the_runtime(bytes, move || self.read_now(&of_task, &generator, defaults)).await;
-        let (reading, ignored) = read.map_err(|error| error.rename("constraint", field))?;
-        context.note(|facts| facts.ignored.extend(ignored));
+        let (reading, ignored) = read.map_err(|error| places.in_error(error.rename("constraint", field)))?;
+        context.note(|facts| facts.ignored.extend(ignored.iter().map(|name| places.in_text(name))));
         if let Some(time) = reading.compile_time {
             context.note_grammar(model, time);
         }
@@ -155,13 +169,14 @@ impl Turn {
     /// # Errors
     /// If the model has no chat template, or its template refuses the conversation.
     pub(crate) async fn render(
-        self,
+        mut self,
         model: &ModelText,
         config: &ServerConfig,
         context: &Context,
     ) -> Result<Rendered, ApiError> {
         let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
         model.chat_template()?;
+        let places = self.note_ignored(context);
         let Turn { prompt, added, tools, thinking, hides_reasoning, form, .. } = self.instructed(model.preset());
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
         let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut: true };
@@ -172,9 +187,16 @@ impl Turn {
             let tokens = model.tokenizer().encode(&text, AddSpecial::No, ParseSpecial::Yes)?;
             Ok((Rendered { text, tokens }, turn.tools.ignored))
         })
-        .await?;
-        context.note(|facts| facts.ignored.extend(ignored));
+        .await
+        .map_err(|error| places.in_error(error))?;
+        context.note(|facts| facts.ignored.extend(ignored.iter().map(|name| places.in_text(name))));
         Ok(rendered)
+    }
+
+    /// Notes the fields without effect, and takes the places.
+    fn note_ignored(&mut self, context: &Context) -> Places {
+        context.note(|facts| facts.ignored.extend(std::mem::take(&mut self.ignored)));
+        std::mem::take(&mut self.places)
     }
 
     /// The reading, and fields of the request that have no effect.
@@ -190,7 +212,7 @@ impl Turn {
             generator.model().grammars().compile(&form.constraint)?;
         }
         let compile_time = self.form.is_some().then(|| began.elapsed());
-        let Turn { prompt, added, tools, thinking, hides_reasoning, form, is_cut } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form, is_cut, .. } = self.instructed(model.preset());
         let tokens = match prompt {
             Prompt::Chat(chat) => {
                 let turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut };
@@ -331,11 +353,18 @@ impl ChatTurn {
         let own =
             |(index, field): (usize, String)| Some(format!("messages[{}]{field}", index.checked_sub(added)?));
         self.tools.ignored.extend(ignored.into_iter().filter_map(own));
-        if let Some(thinking) = &self.thinking
-            && (thinking.budget.is_none() || format.is_none_or(|own| own.reasoning.is_none()))
-            && is_same(Chat { extra: plain, ..self.chat.clone() })
-        {
-            self.tools.ignored.push(thinking.field.to_string());
+        if let Some(thinking) = &self.thinking {
+            let mut without_effort = plain.clone();
+            thinking.set_switches(&mut without_effort);
+            if (thinking.budget.is_none() || format.is_none_or(|own| own.reasoning.is_none()))
+                && is_same(Chat { extra: plain, ..self.chat.clone() })
+            {
+                self.tools.ignored.extend(thinking.fields().map(str::to_string));
+            } else if let Some(field) = thinking.effort_field
+                && is_same(Chat { extra: without_effort, ..self.chat.clone() })
+            {
+                self.tools.ignored.push(field.to_string());
+            }
         }
         let has_no_effect = |chat: &Chat| match format {
             Some(format) => format.tools.is_none(),

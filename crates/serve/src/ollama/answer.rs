@@ -277,6 +277,10 @@ struct Lines {
 }
 
 impl Writer for Lines {
+    fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
+        append(out, &self.line(Gain::default(), &[], None));
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: Usage) {
         let (events, logprobs) = match delta {
             Delta::Started | Delta::Prompt(_) => return,

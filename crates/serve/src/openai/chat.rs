@@ -508,6 +508,10 @@ impl Writer for Chunks {
         }
     }
 
+    fn wait(&mut self, out: &mut Vec<u8>, index: usize) {
+        self.send(out, ChunkChoice::new(index, MessageDelta::default()));
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         match delta {
             Delta::Started | Delta::Prompt(_) => {}

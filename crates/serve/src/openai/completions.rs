@@ -302,6 +302,10 @@ struct Chunks {
 }
 
 impl Writer for Chunks {
+    fn wait(&mut self, out: &mut Vec<u8>, index: usize) {
+        self.send(out, vec![CompletionChoice { index, ..CompletionChoice::default() }], None);
+    }
+
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
         let logprobs = self.gives_logprobs.then(Logprobs::default);
         let mut choice = CompletionChoice { index, logprobs, ..CompletionChoice::default() };

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::anthropic::models::{ModelInfo, ModelPage, is_spoken};
 use crate::error::ApiError;
 use crate::models::{ModelKind, ModelStatus, Preset, Progress, ServedModel};
 use crate::sampling::{Sampling, SamplingDefaults};
@@ -107,6 +110,11 @@ impl Model {
         }
     }
 
+    /// The model in the shape of the Anthropic API.
+    fn to_anthropic(&self) -> ModelInfo {
+        ModelInfo::new(&self.id, self.created, self.max_model_len)
+    }
+
     /// The model under the name of a preset.
     fn under(self, preset: &Preset, model: &ServedModel) -> Model {
         let (parent, limit) = (Some(self.id), preset.lengths().num_ctx.unwrap_or(usize::MAX));
@@ -127,18 +135,22 @@ fn defaults(model: &ServedModel, of_preset: Sampling) -> Option<SamplingDefaults
     makes_text.then(|| of_preset.defaults(model.facts.sampling).ok()).flatten()
 }
 
-/// Lists the models and presets.
+/// Lists the models and presets. Requests with the header `anthropic-version` get the shape of that API.
 #[utoipa::path(get, path = "/v1/models", tag = "OpenAI", responses((status = 200, body = ModelList)))]
-pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<ModelList> {
+pub(crate) async fn list(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let models = shared.models.statuses().into_iter().map(Model::of);
     let presets = shared.models.presets();
     let presets =
         presets.iter().map(|(preset, model)| Model::of(shared.models.status(model)).under(preset, model));
-    let data = models.chain(presets).collect();
-    Json(ModelList { object: "list", data })
+    let data: Vec<Model> = models.chain(presets).collect();
+    if is_spoken(&headers) {
+        let models: Vec<ModelInfo> = data.iter().map(Model::to_anthropic).collect();
+        return Json(ModelPage::from(models)).into_response();
+    }
+    Json(ModelList { object: "list", data }).into_response()
 }
 
-/// Shows a model. Ids may have slashes.
+/// Shows a model. Ids may have slashes. Requests with the header `anthropic-version` get the shape of that API.
 #[utoipa::path(
     get,
     path = "/v1/models/{*id}",
@@ -149,11 +161,17 @@ pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<ModelList> {
 pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
-) -> Result<Json<Model>, ApiError> {
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let (model, preset) = shared.models.resolve(Some(&id))?;
     let shown = Model::of(shared.models.status(&model));
-    Ok(Json(match preset {
+    let shown = match preset {
         Some(preset) => shown.under(&preset, &model),
         None => shown,
-    }))
+    };
+    Ok(if is_spoken(&headers) {
+        Json(shown.to_anthropic()).into_response()
+    } else {
+        Json(shown).into_response()
+    })
 }

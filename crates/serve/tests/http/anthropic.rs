@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use serve::ServerConfig;
 
+use crate::raw::{exchange, request, status};
 use crate::server::{TestServer, storyteller};
 
 const PATH: &str = "/v1/messages";
@@ -135,10 +136,9 @@ fn all_errors_have_the_shape_of_the_anthropic_api() {
     check(json!({"messages": []}), 400, "invalid_request_error", "missing field `max_tokens`");
     check(body(json!({"messages": []})), 400, "invalid_request_error", "give at least one message");
     check(body(json!({"model": "claude"})), 404, "not_found_error", "there is no model `claude`");
-    let tools = json!({"tools": [{"name": "web_search", "type": "web_search_20250305"}]});
-    check(body(tools), 400, "invalid_request_error", "tools of the server are not supported");
-    let tools = json!({"tools": [{"name": "x", "input_schema": 3}]});
-    check(body(tools), 400, "invalid_request_error", "tools[0].input_schema: is not an object");
+    let search = json!({"name": "web_search", "type": "web_search_20250305"});
+    let tools = json!({"tools": [search, {"name": "x", "input_schema": 3}]});
+    check(body(tools), 400, "invalid_request_error", "tools[1].input_schema: is not an object");
     check(json!({"messages": "x".repeat(5000)}), 413, "request_too_large", "");
     let reply = server.get(PATH);
     assert_eq!((reply.status, &reply.json()["type"]), (405, &json!("error")));
@@ -151,4 +151,112 @@ fn thinking_is_named_as_ignored() {
     let server = TestServer::storyteller();
     let request = body(json!({"thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {}}));
     assert_eq!(server.post(PATH, &request).header("x-peri-ignored"), Some("metadata, thinking"));
+    let request = body(
+        json!({"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}}),
+    );
+    assert_eq!(server.post(PATH, &request).header("x-peri-ignored"), Some("output_config.effort, thinking"));
+}
+
+#[test]
+fn fields_of_the_api_without_effect_are_named_by_both_routes() {
+    let server = TestServer::storyteller();
+    let fields = json!({
+        "billing_policy": {}, "cache_control": {"type": "ephemeral"}, "compaction": {}, "container": "c",
+        "context_management": {"edits": []}, "diagnostics": {}, "fallbacks": [], "inference_geo": "eu",
+        "mcp_servers": [], "service_tier": "auto", "betas": ["x"], "user_profile_id": "u", "workspace_id": "w",
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "bash"}],
+        "tool_choice": {"type": "tool", "name": "web_search"}, "output_config": {"task_budget": {}},
+    });
+    for path in [PATH, COUNT] {
+        let reply = server.post(path, &body(fields.clone()));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let ignored: Vec<&str> = reply.header("x-peri-ignored").unwrap().split(", ").collect();
+        for name in [
+            "billing_policy",
+            "cache_control",
+            "compaction",
+            "container",
+            "context_management",
+            "diagnostics",
+            "fallbacks",
+            "inference_geo",
+            "mcp_servers",
+            "service_tier",
+            "betas",
+            "user_profile_id",
+            "workspace_id",
+            "tools[0].web_search_20250305",
+            "tool_choice",
+            "output_config.task_budget",
+        ] {
+            assert!(ignored.contains(&name), "{name} is not among {ignored:?}");
+        }
+    }
+}
+
+#[test]
+fn answers_have_the_form_of_either_field() {
+    let server = TestServer::storyteller();
+    let schema = json!({
+        "type": "object", "required": ["age"], "additionalProperties": false,
+        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    });
+    let format = json!({"type": "json_schema", "schema": schema});
+    for form in [json!({"output_config": {"format": format}}), json!({"output_format": format})] {
+        let mut request = body(form);
+        request["max_tokens"] = json!(100);
+        let text = server.post(PATH, &request).ok()["content"][0]["text"].clone();
+        let object: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        assert!(object["age"].as_u64().unwrap() < 100, "{object}");
+    }
+    let wrong = json!({"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}});
+    let (status, _, message) = error(&server, PATH, &body(wrong));
+    assert_eq!(status, 400);
+    assert!(message.contains("output_config.format"), "{message}");
+    let other = json!({"output_format": {"type": "xml"}});
+    assert_eq!(error(&server, PATH, &body(other)).0, 400);
+}
+
+#[test]
+fn messages_of_the_system_reach_the_model_wherever_they_are() {
+    let server = TestServer::storyteller();
+    let count = |messages: Value| {
+        server.post(COUNT, &body(json!({"messages": messages}))).ok()["input_tokens"].as_u64().unwrap()
+    };
+    let user = json!({"role": "user", "content": "Hi"});
+    let system = json!({"role": "system", "content": "Be brief."});
+    assert!(count(json!([user, system])) > count(json!([user])));
+}
+
+#[test]
+fn models_and_errors_have_the_shape_of_the_api_for_its_clients() {
+    let server = TestServer::storyteller();
+    let ask = |path: &str| {
+        let version = [("Host", "localhost"), ("anthropic-version", "2023-06-01"), ("x-request-id", "mine")];
+        let reply = exchange(server.address(), &request("GET", path, &version, ""));
+        let (head, text) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.to_lowercase().contains("\r\nrequest-id: mine"), "{head}");
+        let text = &text[text.find('{').unwrap()..=text.rfind('}').unwrap()];
+        (status(&reply), serde_json::from_str::<Value>(text).unwrap())
+    };
+    let (_, list) = ask("/v1/models");
+    let model = &list["data"][0];
+    assert_eq!(
+        (&model["type"], &model["id"], &model["display_name"]),
+        (&json!("model"), &json!("storyteller"), &json!("storyteller"))
+    );
+    assert!(model["created_at"].as_str().unwrap().ends_with('Z'), "{model}");
+    assert_eq!(
+        (&list["has_more"], &list["first_id"], &list["last_id"]),
+        (&json!(false), &model["id"], &model["id"])
+    );
+    assert_eq!(ask("/v1/models/storyteller-alias"), (200, model.clone()));
+    let (status, missing) = ask("/v1/models/claude");
+    assert_eq!(
+        (status, &missing["error"]["type"], &missing["request_id"]),
+        (404, &json!("not_found_error"), &json!("mine"))
+    );
+    let reply = server.post(PATH, &body(json!({})));
+    assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+    assert_eq!(server.get("/v1/models").ok()["object"], "list");
 }

@@ -142,20 +142,138 @@ fn fields_that_are_not_supported_are_refused() {
         let (status, _, named, message) = server.post(PATH, &body(extra)).error();
         assert_eq!((status, named), (400, json!(param)), "{message}");
     };
-    check(json!({"truncation": "auto"}), "truncation");
+    check(json!({"truncation": "left"}), "truncation");
     check(json!({"background": true}), "background");
-    check(json!({"tools": [{"type": "web_search"}]}), "tools[0].type");
-    check(json!({"tools": [{"type": "function", "name": "a b"}]}), "tools[0].name");
+    check(json!({"tools": [{"name": "f"}]}), "tools[0].type");
+    check(json!({"tools": [{"type": "web_search"}, {"type": "function", "name": "a b"}]}), "tools[1].name");
+    let inner = json!([{"type": "function", "name": "f", "parameters": 3}]);
+    let namespace = json!({"type": "namespace", "name": "n", "tools": inner});
+    check(json!({"tools": [namespace]}), "tools[0].tools[0].parameters");
     check(json!({"text": {"format": {"type": "json_schema", "schema": {"not": {}}}}}), "text.format");
     check(json!({"reasoning": {"effort": "hard"}}), "reasoning.effort");
     check(json!({"conversation": "conv_1"}), "conversation");
     check(json!({"top_logprobs": 2}), "top_logprobs");
-    check(json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type");
+    check(json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].id");
+    check(json!({"input": []}), "input");
+    check(json!({"input": null}), "input");
     let accepted = json!({
         "truncation": "disabled", "text": {"format": {"type": "text"}}, "tools": [], "background": false,
-        "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low"},
+        "include": ["reasoning.encrypted_content", "web_search_call.results"], "reasoning": {"effort": "low"},
     });
     let reply = server.post(PATH, &body(accepted));
     assert_eq!(reply.status, 200, "{}", reply.text);
-    assert_eq!(reply.header("x-peri-ignored"), Some("include.reasoning.encrypted_content, reasoning.effort"));
+    assert_eq!(reply.header("x-peri-ignored"), Some("include.web_search_call.results, reasoning.effort"));
+}
+
+#[test]
+fn fields_of_the_api_without_effect_are_named() {
+    let server = TestServer::storyteller();
+    let fields = json!({
+        "client_metadata": {"session_id": "s"}, "context_management": [{"type": "compaction"}], "max_tool_calls": 3,
+        "moderation": {}, "prompt_cache_options": {}, "prompt_cache_retention": "24h",
+        "safety_identifier": "s", "service_tier": "auto", "stream_options": {"include_obfuscation": false},
+        "truncation": "auto", "user": "u", "reasoning": {"summary": "auto"}, "text": {"verbosity": "low"},
+        "tools": [{"type": "web_search", "external_web_access": false}], "tool_choice": {"type": "web_search"},
+        "parallel_tool_calls": true, "prompt_cache_key": "k", "conversation": null, "prompt": null,
+    });
+    let reply = server.post(PATH, &body(fields.clone()));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let ignored: Vec<&str> = reply.header("x-peri-ignored").unwrap().split(", ").collect();
+    for name in [
+        "client_metadata",
+        "context_management",
+        "max_tool_calls",
+        "moderation",
+        "parallel_tool_calls",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning.summary",
+        "safety_identifier",
+        "service_tier",
+        "stream_options",
+        "text.verbosity",
+        "tool_choice",
+        "tools[0].web_search",
+        "truncation",
+        "user",
+    ] {
+        assert!(ignored.contains(&name), "{name} is not among {ignored:?}");
+    }
+    let response = reply.json();
+    assert_eq!((&response["tools"], &response["tool_choice"]), (&fields["tools"], &fields["tool_choice"]));
+}
+
+#[test]
+fn tokens_of_an_input_are_counted_as_they_would_be_read() {
+    let server = TestServer::storyteller();
+    let first = server.post(PATH, &body(json!({}))).ok();
+    let input = json!([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]);
+    for extra in
+        [json!({}), json!({"input": input}), json!({"previous_response_id": first["id"], "input": "Go on."})]
+    {
+        let request = body(extra);
+        let counted = server.post("/v1/responses/input_tokens", &request).ok();
+        assert_eq!(counted["object"], "response.input_tokens");
+        assert_eq!(counted["input_tokens"], server.post(PATH, &request).ok()["usage"]["input_tokens"]);
+    }
+    assert_eq!(server.post("/v1/responses/input_tokens", &json!({"input": 3})).error().2, "input");
+}
+
+#[test]
+fn items_of_stored_responses_are_found_by_their_ids() {
+    let server = TestServer::storyteller();
+    let first = server.post(PATH, &body(json!({}))).ok();
+    let prompt = |input: Value| {
+        let request = body(json!({"input": input, "dry_run": true}));
+        server.post(PATH, &request).ok()["prompt_token_ids"].clone()
+    };
+    let user = json!({"role": "user", "content": "Once upon a time"});
+    let (more, item) = (json!({"role": "user", "content": "Go on."}), &first["output"][0]);
+    let reference = json!({"type": "item_reference", "id": item["id"]});
+    assert_eq!(prompt(json!([user, reference, more])), prompt(json!([user, item, more])));
+    assert_ne!(prompt(json!([user, reference, more])), prompt(json!([user, more])));
+}
+
+#[test]
+fn a_stored_response_is_streamed_with_the_events_of_its_items() {
+    let server = TestServer::storyteller();
+    let response = server.post(PATH, &body(json!({}))).ok();
+    let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
+    let reply = server.get(&format!("{path}?stream=true&starting_after=3"));
+    assert_eq!(reply.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert_eq!(reply.header("x-peri-ignored"), Some("starting_after"));
+    let events: Vec<Value> = reply
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let kinds: Vec<&str> = events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap().strip_prefix("response.").unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            "incomplete"
+        ]
+    );
+    assert!(events.iter().enumerate().all(|(number, event)| event["sequence_number"] == number));
+    assert_eq!(
+        (&events[0]["response"]["status"], &events[0]["response"]["output"]),
+        (&json!("in_progress"), &json!([]))
+    );
+    assert_eq!(events[2]["item"]["content"], json!([]));
+    assert_eq!((&events[4]["delta"], &events[7]["item"]), (&json!(text(&response)), &response["output"][0]));
+    assert_eq!(events[8]["response"], response);
+    assert_eq!(server.get(&format!("{path}?stream=false")).ok(), response);
+    assert_eq!(server.get(&format!("{PATH}/none?stream=true")).status, 404);
 }

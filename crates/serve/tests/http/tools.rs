@@ -421,6 +421,139 @@ fn responses_have_items_for_reasoning_text_and_calls() {
     assert_eq!(server.post(RESPONSES, &next).ok()["status"], "incomplete");
 }
 
+/// The call of a tool, whole and as events. Free text is as long as the model likes, so that not every seed has an end.
+fn called(server: &TestServer, tool: &Value) -> (Value, Vec<(String, Value)>) {
+    let request = |seed: u64| {
+        json!({
+            "input": "Weather?", "max_output_tokens": 200, "seed": seed, "tools": [tool], "tool_choice": "required",
+            "parallel_tool_calls": false, "reasoning": {"effort": "none"},
+        })
+    };
+    let ended = |seed: &u64| server.post(RESPONSES, &request(*seed)).ok()["status"] == "completed";
+    let seed = (0..100).find(ended).expect("one of many calls has an end");
+    let (request, whole) = (request(seed), server.post(RESPONSES, &request(seed)).ok());
+    let [item] = &whole["output"].as_array().unwrap()[..] else { panic!("{whole}") };
+    let events = server.named_events(RESPONSES, &merged(request, json!({"stream": true})));
+    let (_, end) = events.last().unwrap();
+    let without_ids = |item: &Value| merged(item.clone(), json!({"id": "", "call_id": ""}));
+    assert_eq!(without_ids(&end["response"]["output"][0]), without_ids(item));
+    assert_eq!(events[events.len() - 2].1["item"], end["response"]["output"][0]);
+    assert!(item["call_id"].as_str().unwrap().starts_with("call_"), "{item}");
+    // The item goes back as it came, and is a call of the same function for the model.
+    let kind = item["type"].as_str().unwrap();
+    let output = json!({"type": format!("{kind}_output"), "call_id": item["call_id"], "output": "done"});
+    let back = json!({
+        "input": [{"role": "user", "content": "Weather?"}, item, output], "tools": [tool], "max_output_tokens": 1,
+    });
+    let back = server.post(RESPONSES, &back);
+    assert_eq!(back.status, 200, "{}", back.text);
+    let replay = server.get(&format!("{RESPONSES}/{}?stream=true", whole["id"].as_str().unwrap()));
+    let replayed = replay.text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let replayed: Vec<Value> = replayed.map(|event| serde_json::from_str(event).unwrap()).collect();
+    let done = replayed.iter().find(|event| event["type"] == "response.output_item.done").unwrap();
+    assert_eq!((&done["item"], &replayed.last().unwrap()["response"]), (item, &whole));
+    (item.clone(), events)
+}
+
+#[test]
+fn free_text_comes_back_as_input_and_in_pieces_of_its_own() {
+    let Some((server, _folder)) = server() else { return };
+    let format = json!({"type": "grammar", "syntax": "lark", "definition": "start: \"x\""});
+    let tool = json!({"type": "custom", "name": "note", "description": "Takes a note.", "format": format});
+    let (item, events) = called(&server, &tool);
+    assert_eq!((&item["type"], &item["name"]), (&json!("custom_tool_call"), &json!("note")));
+    let input = item["input"].as_str().unwrap();
+    let pieces = events.iter().filter(|(name, _)| name == "response.custom_tool_call_input.delta");
+    let pieces: Vec<&str> = pieces.map(|(_, event)| event["delta"].as_str().unwrap()).collect();
+    assert_eq!(pieces.concat(), input);
+    let done = events.iter().find(|(name, _)| name == "response.custom_tool_call_input.done").unwrap();
+    assert_eq!(
+        (&done.1["input"], &done.1["item_id"]),
+        (&item["input"], &events[events.len() - 2].1["item"]["id"])
+    );
+    assert!(!events.iter().any(|(name, _)| name.contains("function_call")));
+}
+
+#[test]
+fn tools_of_the_client_come_back_as_items_of_their_own_types() {
+    let Some((server, _folder)) = server() else { return };
+    let (item, events) = called(&server, &json!({"type": "local_shell"}));
+    assert_eq!((&item["type"], &item["action"]["type"]), (&json!("local_shell_call"), &json!("exec")));
+    assert!(item["action"]["command"].is_array() && item["action"]["env"].is_object(), "{item}");
+    let names: Vec<&str> = events.iter().map(|(name, _)| name.strip_prefix("response.").unwrap()).collect();
+    assert_eq!(names, ["created", "in_progress", "output_item.added", "output_item.done", "completed"]);
+    let (item, _) = called(&server, &json!({"type": "shell"}));
+    assert!(item["type"] == "shell_call" && item["action"]["commands"].is_array(), "{item}");
+    let (item, _) = called(&server, &json!({"type": "apply_patch"}));
+    assert_eq!(item["type"], "apply_patch_call");
+    assert!(item["operation"]["path"].is_string() && item["operation"]["type"].is_string(), "{item}");
+    let search = json!({"type": "tool_search", "execution": "client", "parameters": parameters()});
+    let (item, _) = called(&server, &search);
+    assert_eq!((&item["type"], &item["execution"]), (&json!("tool_search_call"), &json!("client")));
+    check_arguments(&item["arguments"]);
+    let function = merged(tool("weather")["function"].clone(), json!({"type": "function"}));
+    let namespace = json!({"type": "namespace", "name": "mcp", "description": "d", "tools": [function]});
+    let (item, events) = called(&server, &namespace);
+    assert_eq!((&item["namespace"], &item["name"]), (&json!("mcp"), &json!("weather")));
+    check_arguments(&parsed(&item["arguments"]));
+    assert!(events.iter().any(|(name, _)| name == "response.function_call_arguments.done"));
+}
+
+#[test]
+fn tools_that_items_bring_may_be_called() {
+    let Some((server, _folder)) = server() else { return };
+    let function = merged(tool("weather")["function"].clone(), json!({"type": "function"}));
+    let input = json!([
+        {"type": "additional_tools", "role": "developer", "tools": [function]}, {"role": "user", "content": "Weather?"},
+    ]);
+    let request = json!({
+        "input": input, "max_output_tokens": 200, "seed": 5, "tool_choice": "required", "parallel_tool_calls": false,
+        "reasoning": {"effort": "none"},
+    });
+    check_arguments(&parsed(&server.post(RESPONSES, &request).ok()["output"][0]["arguments"]));
+}
+
+#[test]
+fn reasoning_goes_back_in_the_forms_that_clients_send() {
+    let Some((server, _folder)) = server() else { return };
+    let request = json!({
+        "input": "Weather?", "max_output_tokens": 30, "seed": 5, "reasoning": {"effort": "high"},
+        "include": ["reasoning.encrypted_content"],
+    });
+    let item = server.post(RESPONSES, &request).ok()["output"][0].clone();
+    let hidden = json!({"type": "reasoning", "summary": [], "encrypted_content": item["encrypted_content"]});
+    let tokens = |path: &str, request: Value| server.post(path, &request).ok()["input_tokens"].clone();
+    let input = |item: &Value| {
+        let answer = json!({"role": "assistant", "content": "Rain."});
+        let input = json!([{"role": "user", "content": "Weather?"}, item, answer, {"role": "user", "content": "Sure?"}]);
+        tokens("/v1/responses/input_tokens", json!({"input": input}))
+    };
+    assert_eq!(input(&hidden), input(&item));
+    assert_ne!(input(&json!({"type": "reasoning", "summary": []})), input(&item));
+    // The same for blocks of thinking.
+    let messages = json!([{"role": "user", "content": "Weather?"}]);
+    let request = json!({
+        "messages": messages, "max_tokens": 60, "seed": 5,
+        "thinking": {"type": "enabled", "budget_tokens": 20, "display": "omitted"},
+    });
+    let whole = server.post(MESSAGES, &request).ok();
+    let hidden = whole["content"][0].clone();
+    assert_eq!(hidden["thinking"], "");
+    let events = server.named_events(MESSAGES, &merged(request.clone(), json!({"stream": true})));
+    let delta =
+        |kind: &str| events.iter().map(|(_, event)| &event["delta"]).find(|delta| delta["type"] == kind);
+    assert_eq!(delta("thinking_delta"), None);
+    assert_eq!(delta("signature_delta").unwrap()["signature"], hidden["signature"]);
+    let shown = merged(request, json!({"thinking": {"type": "enabled", "budget_tokens": 20}}));
+    let shown = server.post(MESSAGES, &shown).ok()["content"][0].clone();
+    let count = |block: &Value| {
+        let turns = json!([{"role": "assistant", "content": [block, {"type": "text", "text": "Rain."}]}, {"role": "user", "content": "Sure?"}]);
+        tokens("/v1/messages/count_tokens", json!({"messages": turns}))
+    };
+    assert_eq!(count(&hidden), count(&shown));
+    assert_ne!(count(&json!({"type": "thinking", "thinking": "", "signature": "other"})), count(&shown));
+}
+
 #[test]
 fn anthropic_calls_are_blocks_both_ways() {
     let Some((server, _folder)) = server() else { return };
@@ -527,6 +660,8 @@ fn reasoning_is_given_apart_and_within_its_budget() {
         own.map(|(_, event)| event["delta"][name].as_str().unwrap()).collect()
     };
     assert_eq!((&part("thinking_delta", "thinking")[..], &part("text_delta", "text")[..]), (thinking, text));
+    assert_eq!(json!(part("signature_delta", "signature")), blocks[0]["signature"]);
+    assert!(!part("signature_delta", "signature").is_empty());
     // Other protocols give the same under their own names.
     let thought = |body: Value| {
         server.post(CHAT, &merged(body, json!({"messages": messages, "max_tokens": 30, "seed": 5}))).ok()

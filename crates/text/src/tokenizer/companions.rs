@@ -285,11 +285,6 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The text of a token that is given as its text, or as an object with its text.
-fn text(token: &Value) -> Option<&str> {
-    token.as_str().or_else(|| token["content"].as_str())
-}
-
 /// One id, or a list of them.
 fn ids(value: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());

@@ -8,7 +8,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::object::{IncompleteDetails, OutputItem, OutputPart, ResponseError, ResponseObject, Status};
+use super::partial_input::PartialInput;
 use super::store::StoredResponse;
+use super::tools::ClientTools;
 use crate::error::ApiError;
 use crate::generation::{self, Delta, Finish, Generation, Writer};
 use crate::openai::logprobs::TokenEntry;
@@ -45,8 +47,8 @@ enum EventContent<'a> {
     },
     /// `response.reasoning_text.delta`.
     ReasoningDelta { item_id: &'a str, output_index: usize, content_index: usize, delta: &'a str },
-    /// `response.function_call_arguments.delta`.
-    ArgumentsDelta { item_id: &'a str, output_index: usize, delta: &'a str },
+    /// `response.function_call_arguments.delta` and `response.custom_tool_call_input.delta`.
+    CallDelta { item_id: &'a str, output_index: usize, delta: &'a str },
     /// `response.output_text.done`.
     Text {
         item_id: &'a str,
@@ -59,12 +61,17 @@ enum EventContent<'a> {
     Reasoning { item_id: &'a str, output_index: usize, content_index: usize, text: &'a str },
     /// `response.function_call_arguments.done`.
     Arguments { item_id: &'a str, output_index: usize, name: &'a str, arguments: &'a str },
+    /// `response.custom_tool_call_input.done`.
+    Input { item_id: &'a str, output_index: usize, input: &'a str },
 }
 
 /// A response in the making, and where it is kept.
 pub(super) struct Draft {
     pub(super) shared: Arc<Shared>,
     pub(super) response: ResponseObject,
+    pub(super) tools: ClientTools,
+    /// Whether reasoning has the form that clients send back.
+    pub(super) sends_reasoning_back: bool,
     pub(super) input: Vec<Value>,
     pub(super) conversation: Vec<Value>,
 }
@@ -107,6 +114,8 @@ struct OpenItem {
     /// Its text so far, or its arguments.
     text: String,
     logprobs: Vec<TokenEntry>,
+    /// Its input, if it is a call with free text.
+    input: PartialInput,
 }
 
 impl Events {
@@ -136,12 +145,15 @@ impl Events {
             AnswerEvent::Text(text) => self.text(out, &text),
             AnswerEvent::Reasoning(text) => {
                 if !self.open.as_ref().is_some_and(|open| matches!(open.item, OutputItem::Reasoning { .. })) {
-                    self.begin(out, OutputItem::reasoning());
+                    self.begin(out, OutputItem::reasoning(self.draft.sends_reasoning_back));
                 }
                 self.logprobs.clear();
                 self.delta(out, &text);
             }
-            AnswerEvent::ToolCallStarted { name, .. } => self.begin(out, OutputItem::call(name)),
+            AnswerEvent::ToolCallStarted { name, .. } => {
+                let call = self.draft.tools.call(name);
+                self.begin(out, call);
+            }
             AnswerEvent::ToolCallArguments { delta, .. } => {
                 self.logprobs.clear();
                 self.delta(out, &delta);
@@ -171,12 +183,17 @@ impl Events {
             let content = EventContent::Part { item_id: item.id(), output_index, content_index: 0, part };
             send.event("response.content_part.added", content);
         }
-        self.open = Some(OpenItem { item, text: String::new(), logprobs: Vec::new() });
+        self.open = Some(OpenItem {
+            item,
+            text: String::new(),
+            logprobs: Vec::new(),
+            input: PartialInput::default(),
+        });
     }
 
     /// Adds to the item that goes on.
     fn delta(&mut self, out: &mut Vec<u8>, delta: &str) {
-        let Some(OpenItem { item, text, logprobs }) = &mut self.open else { return };
+        let Some(OpenItem { item, text, logprobs, input }) = &mut self.open else { return };
         text.push_str(delta);
         let new = &std::mem::take(&mut self.logprobs)[..];
         logprobs.extend_from_slice(new);
@@ -192,15 +209,26 @@ impl Events {
             ),
             OutputItem::FunctionCall { .. } => (
                 "response.function_call_arguments.delta",
-                EventContent::ArgumentsDelta { item_id, output_index, delta },
+                EventContent::CallDelta { item_id, output_index, delta },
             ),
+            OutputItem::CustomToolCall { .. } => {
+                let delta = input.read(text);
+                if delta.is_empty() {
+                    return;
+                }
+                let content = EventContent::CallDelta { item_id, output_index, delta };
+                let mut send = Sender { out, number: &mut self.sequence_number };
+                return send.event("response.custom_tool_call_input.delta", content);
+            }
+            // The other calls come whole.
+            _ => return,
         };
         Sender { out, number: &mut self.sequence_number }.event(name, content);
     }
 
     /// Ends the item that goes on, if one does.
     fn close(&mut self, out: &mut Vec<u8>, status: Status) {
-        let Some(OpenItem { mut item, text, logprobs }) = self.open.take() else { return };
+        let Some(OpenItem { mut item, text, logprobs, input }) = self.open.take() else { return };
         let (output_index, content_index) = (self.draft.response.output.len(), 0);
         let mut send = Sender { out, number: &mut self.sequence_number };
         let part = item.part(text.clone(), logprobs.clone());
@@ -211,14 +239,24 @@ impl Events {
                 let content = EventContent::Arguments { item_id, output_index, name, arguments };
                 send.event("response.function_call_arguments.done", content);
             }
+            (OutputItem::CustomToolCall { input: whole, .. }, _) => {
+                let delta = input.rest(whole);
+                if !delta.is_empty() {
+                    let content = EventContent::CallDelta { item_id, output_index, delta };
+                    send.event("response.custom_tool_call_input.delta", content);
+                }
+                let content = EventContent::Input { item_id, output_index, input: whole };
+                send.event("response.custom_tool_call_input.done", content);
+            }
             (_, Some(OutputPart::OutputText { logprobs, .. })) => {
                 let content = EventContent::Text { item_id, output_index, content_index, text, logprobs };
                 send.event("response.output_text.done", content);
             }
-            _ => {
+            (_, Some(OutputPart::ReasoningText { .. })) => {
                 let content = EventContent::Reasoning { item_id, output_index, content_index, text };
                 send.event("response.reasoning_text.done", content);
             }
+            (_, None) => {}
         }
         if let Some(part) = &part {
             let content = EventContent::Part { item_id, output_index, content_index, part };
@@ -232,9 +270,13 @@ impl Events {
 impl Writer for Events {
     fn begin(&mut self, out: &mut Vec<u8>) {
         let mut send = Sender { out, number: &mut self.sequence_number };
-        let response = &self.draft.response;
-        send.event("response.created", EventContent::Response { response });
-        send.event("response.in_progress", EventContent::Response { response });
+        send.event("response.created", EventContent::Response { response: &self.draft.response });
+        self.wait(out, 0);
+    }
+
+    fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
+        let mut send = Sender { out, number: &mut self.sequence_number };
+        send.event("response.in_progress", EventContent::Response { response: &self.draft.response });
     }
 
     fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: generation::Usage) {
@@ -268,11 +310,43 @@ impl Writer for Events {
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
         self.draft.finish(self.finish, generation.usage);
+        self.send_end(out);
+    }
+}
+
+impl Events {
+    /// Writes the end of the response.
+    fn send_end(&mut self, out: &mut Vec<u8>) {
         let response = &self.draft.response;
         let is_incomplete = response.status == Status::Incomplete;
         let name = if is_incomplete { "response.incomplete" } else { "response.completed" };
         let mut send = Sender { out, number: &mut self.sequence_number };
         send.event(name, EventContent::Response { response });
+    }
+
+    /// The events of a response that has ended, as a client gets them that comes late: each text is one piece.
+    pub(super) fn replay(shared: Arc<Shared>, stored: &ResponseObject) -> Vec<u8> {
+        let response = ResponseObject {
+            status: Status::InProgress,
+            incomplete_details: None,
+            output: Vec::new(),
+            usage: None,
+            ..stored.clone()
+        };
+        let (tools, input, conversation) = (ClientTools::default(), Vec::new(), Vec::new());
+        let draft = Draft { shared, response, tools, sends_reasoning_back: false, input, conversation };
+        let (mut events, mut out) = (Events::new(draft), Vec::new());
+        Writer::begin(&mut events, &mut out);
+        for item in &stored.output {
+            let (begun, text, logprobs) = item.restart();
+            events.begin(&mut out, begun);
+            events.logprobs = logprobs;
+            events.delta(&mut out, &text);
+            events.close(&mut out, item.status());
+        }
+        events.draft.response = stored.clone();
+        events.send_end(&mut out);
+        out
     }
 }
 

@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::generation;
+use crate::opaque_reasoning;
 use crate::openai::logprobs::TokenEntry;
-use crate::stamp::{call_id, unique_id};
+use crate::stamp::unique_id;
 
 /// A response: what was asked for, and what became of it.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
@@ -101,17 +102,72 @@ pub(super) enum OutputItem {
         /// Always empty: reasoning is given whole.
         summary: Vec<OutputPart>,
         content: Vec<OutputPart>,
+        /// The reasoning in base64, if `include` asks for it: for clients that send no other form back.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        encrypted_content: Option<String>,
     },
-    /// A call of a tool.
+    /// A call of a function.
     FunctionCall {
-        id: String,
-        status: Status,
-        /// Names the call in its result.
-        call_id: String,
+        #[serde(flatten)]
+        head: CallHead,
         name: String,
+        /// That of the request which has the function.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         /// JSON.
         arguments: String,
     },
+    /// A call of a tool that takes free text.
+    CustomToolCall {
+        #[serde(flatten)]
+        head: CallHead,
+        name: String,
+        /// That of the request which has the tool.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
+        input: String,
+    },
+    /// A command for the client's machine.
+    LocalShellCall {
+        #[serde(flatten)]
+        head: CallHead,
+        #[schema(value_type = Object)]
+        action: Value,
+    },
+    /// Commands for the client's shell.
+    ShellCall {
+        #[serde(flatten)]
+        head: CallHead,
+        #[schema(value_type = Object)]
+        action: Value,
+        /// Always `null`: the client chooses it.
+        environment: Option<String>,
+    },
+    /// A change of a file of the client's.
+    ApplyPatchCall {
+        #[serde(flatten)]
+        head: CallHead,
+        #[schema(value_type = Object)]
+        operation: Value,
+    },
+    /// A search among tools that the client has.
+    ToolSearchCall {
+        #[serde(flatten)]
+        head: CallHead,
+        execution: &'static str,
+        #[schema(value_type = Object)]
+        arguments: Value,
+    },
+}
+
+/// What all calls have.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ResponseCallHead)]
+pub(super) struct CallHead {
+    id: String,
+    status: Status,
+    /// Names the call in its result.
+    call_id: String,
 }
 
 /// A text in an item.
@@ -160,6 +216,13 @@ impl OutputPart {
     }
 }
 
+impl CallHead {
+    /// A call that begins.
+    pub(super) fn new(id: String, call_id: String) -> CallHead {
+        CallHead { id, status: Status::InProgress, call_id }
+    }
+}
+
 impl OutputItem {
     /// A message that begins.
     pub(super) fn message() -> OutputItem {
@@ -167,24 +230,43 @@ impl OutputItem {
         OutputItem::Message { id, status: Status::InProgress, role: "assistant", content }
     }
 
-    /// Reasoning that begins.
-    pub(super) fn reasoning() -> OutputItem {
-        let (id, content) = (unique_id("rs_"), Vec::new());
-        OutputItem::Reasoning { id, status: Status::InProgress, summary: Vec::new(), content }
-    }
-
-    /// A call that begins.
-    pub(super) fn call(name: String) -> OutputItem {
-        let (id, call_id, arguments) = (unique_id("fc_"), call_id("call_"), String::new());
-        OutputItem::FunctionCall { id, status: Status::InProgress, call_id, name, arguments }
+    /// Reasoning that begins. `is_sent_back` is whether it has the form that clients send back.
+    pub(super) fn reasoning(is_sent_back: bool) -> OutputItem {
+        OutputItem::Reasoning {
+            id: unique_id("rs_"),
+            status: Status::InProgress,
+            summary: Vec::new(),
+            content: Vec::new(),
+            encrypted_content: is_sent_back.then(String::new),
+        }
     }
 
     pub(super) fn id(&self) -> &str {
         match self {
-            OutputItem::Message { id, .. }
-            | OutputItem::Reasoning { id, .. }
-            | OutputItem::FunctionCall { id, .. } => id,
+            OutputItem::Message { id, .. } | OutputItem::Reasoning { id, .. } => id,
+            OutputItem::FunctionCall { head, .. }
+            | OutputItem::CustomToolCall { head, .. }
+            | OutputItem::LocalShellCall { head, .. }
+            | OutputItem::ShellCall { head, .. }
+            | OutputItem::ApplyPatchCall { head, .. }
+            | OutputItem::ToolSearchCall { head, .. } => &head.id,
         }
+    }
+
+    fn status_mut(&mut self) -> &mut Status {
+        match self {
+            OutputItem::Message { status, .. } | OutputItem::Reasoning { status, .. } => status,
+            OutputItem::FunctionCall { head, .. }
+            | OutputItem::CustomToolCall { head, .. }
+            | OutputItem::LocalShellCall { head, .. }
+            | OutputItem::ShellCall { head, .. }
+            | OutputItem::ApplyPatchCall { head, .. }
+            | OutputItem::ToolSearchCall { head, .. } => &mut head.status,
+        }
+    }
+
+    fn is_call(&self) -> bool {
+        !matches!(self, OutputItem::Message { .. } | OutputItem::Reasoning { .. })
     }
 
     /// Its part with this text; calls have none.
@@ -192,24 +274,90 @@ impl OutputItem {
         match self {
             OutputItem::Message { .. } => Some(OutputPart::output_text(text, logprobs)),
             OutputItem::Reasoning { .. } => Some(OutputPart::ReasoningText { text }),
-            OutputItem::FunctionCall { .. } => None,
+            _ => None,
         }
     }
 
     /// Ends it with its text, or its arguments.
     pub(super) fn end(&mut self, new: Status, text: String, logprobs: Vec<TokenEntry>) {
+        *self.status_mut() = new;
         let part = self.part(text.clone(), logprobs);
+        let object = || serde_json::from_str::<Value>(&text).ok().filter(Value::is_object);
         match self {
-            OutputItem::Message { status, content, .. } | OutputItem::Reasoning { status, content, .. } => {
-                (*status, *content) = (new, part.into_iter().collect());
+            OutputItem::Message { content, .. } => *content = part.into_iter().collect(),
+            OutputItem::Reasoning { content, encrypted_content, .. } => {
+                *content = part.into_iter().collect();
+                encrypted_content.iter_mut().for_each(|form| *form = opaque_reasoning::encode(&text));
             }
-            OutputItem::FunctionCall { status, arguments, .. } => (*status, *arguments) = (new, text),
+            OutputItem::FunctionCall { arguments, .. } => *arguments = text,
+            OutputItem::CustomToolCall { input, .. } => {
+                let own = object().and_then(|arguments| arguments["input"].as_str().map(str::to_string));
+                *input = own.unwrap_or(text);
+            }
+            OutputItem::LocalShellCall { action: fields, .. }
+            | OutputItem::ShellCall { action: fields, .. }
+            | OutputItem::ApplyPatchCall { operation: fields, .. }
+            | OutputItem::ToolSearchCall { arguments: fields, .. } => add_fields(fields, object()),
         }
+    }
+
+    /// Its text or its arguments, as [`OutputItem::end`] takes them, and the item as it began.
+    pub(super) fn restart(&self) -> (OutputItem, String, Vec<TokenEntry>) {
+        let mut begun = self.clone();
+        *begun.status_mut() = Status::InProgress;
+        let (mut text, mut logprobs) = (String::new(), Vec::new());
+        match &mut begun {
+            OutputItem::Message { content, .. } | OutputItem::Reasoning { content, .. } => {
+                match content.pop() {
+                    Some(OutputPart::OutputText { text: own, logprobs: tokens, .. }) => {
+                        (text, logprobs) = (own, tokens);
+                    }
+                    Some(OutputPart::ReasoningText { text: own }) => text = own,
+                    None => {}
+                }
+            }
+            OutputItem::FunctionCall { arguments, .. } => text = std::mem::take(arguments),
+            OutputItem::CustomToolCall { input, .. } => {
+                text = json!({ "input": std::mem::take(input) }).to_string();
+            }
+            OutputItem::LocalShellCall { action, .. } => {
+                text = std::mem::replace(action, local_shell_action()).to_string();
+            }
+            OutputItem::ShellCall { action, .. } => {
+                text = std::mem::replace(action, shell_action()).to_string();
+            }
+            OutputItem::ApplyPatchCall { operation: object, .. }
+            | OutputItem::ToolSearchCall { arguments: object, .. } => {
+                text = std::mem::replace(object, json!({})).to_string();
+            }
+        }
+        (begun, text, logprobs)
+    }
+
+    pub(super) fn status(&self) -> Status {
+        *self.clone().status_mut()
     }
 
     /// Whether it is a call that does not end.
     pub(super) fn is_half_a_call(&self) -> bool {
-        matches!(self, OutputItem::FunctionCall { status: Status::Incomplete, .. })
+        self.is_call() && self.status() == Status::Incomplete
+    }
+}
+
+/// The action of a local shell before its arguments are there.
+pub(super) fn local_shell_action() -> Value {
+    json!({ "type": "exec", "command": [], "env": {} })
+}
+
+/// The action of a shell before its arguments are there.
+pub(super) fn shell_action() -> Value {
+    json!({ "commands": [], "timeout_ms": null, "max_output_length": null })
+}
+
+/// Adds the fields of an object, in place of those of their names.
+fn add_fields(object: &mut Value, more: Option<Value>) {
+    if let (Value::Object(object), Some(Value::Object(more))) = (object, more) {
+        object.extend(more);
     }
 }
 

@@ -73,6 +73,13 @@ impl ResponseStore {
         self.lock().responses.get(id).cloned().ok_or_else(|| not_kept(id, param))
     }
 
+    /// An item of a response that is kept, or of the conversation before it.
+    pub(super) fn item(&self, id: &str) -> Option<Value> {
+        let kept = self.lock();
+        let mut items = kept.responses.values().rev().flat_map(|stored| &stored.conversation);
+        items.find(|item| item["id"] == id).cloned()
+    }
+
     /// Forgets a response.
     ///
     /// # Errors

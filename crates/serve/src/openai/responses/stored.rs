@@ -5,11 +5,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use super::events::{Events, ResponseEvent};
 use super::object::ResponseObject;
+use crate::context::Context;
 use crate::error::ApiError;
 use crate::server::Shared;
 
@@ -18,19 +22,42 @@ const DEFAULT_LIMIT: usize = 20;
 /// The most items of a list.
 const MAX_LIMIT: usize = 100;
 
+/// How a response is shown.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ShowParams {
+    /// Whether the response is sent as events, from the first.
+    stream: Option<bool>,
+    /// Has no effect.
+    starting_after: Option<u64>,
+}
+
 /// Shows a response.
 #[utoipa::path(
     get,
     path = "/v1/responses/{id}",
     tag = "OpenAI",
-    params(("id" = String, Path, description = "The id of a stored response")),
-    responses((status = 200, body = ResponseObject))
+    params(("id" = String, Path, description = "The id of a stored response"), ShowParams),
+    responses((status = 200, description = "The response, or with `stream` its events", content(
+        (ResponseObject = "application/json"),
+        (ResponseEvent = "text/event-stream")
+    )))
 )]
 pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
+    context: Context,
     Path(id): Path<String>,
-) -> Result<Json<ResponseObject>, ApiError> {
-    Ok(Json(shared.responses.get(&id, "id")?.response.clone()))
+    params: Result<Query<ShowParams>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(params) = params.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
+    let stored = shared.responses.get(&id, "id")?;
+    let ignored = params.starting_after.map(|_| "starting_after".to_string());
+    context.note(|facts| facts.ignored.extend(ignored));
+    if params.stream.unwrap_or(false) {
+        let events = Events::replay(shared, &stored.response);
+        return Ok(([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")], events).into_response());
+    }
+    Ok(Json(stored.response.clone()).into_response())
 }
 
 /// A response that was deleted.
