@@ -73,9 +73,7 @@ pub(crate) fn find_template(path: &Path) -> Result<ChatTemplate, Usage> {
             path.display(),
             ChatTemplate::built_in_names().collect::<Vec<_>>().join(", ")
         )),
-        TextError::ChatTemplate { problem, .. } => {
-            Usage(format!("--template {}: {problem}", path.display()))
-        }
+        TextError::ChatTemplate { problem, .. } => Usage(format!("--template {}: {problem}", path.display())),
         other => Usage(other.to_string()),
     })
 }

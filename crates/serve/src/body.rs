@@ -97,7 +97,8 @@ impl Fields {
         let object = match self.object.as_object_mut().and_then(|fields| fields.remove(name)) {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(object)) => {
-                check_count(&object, name).map_err(|error| ApiError { param: Some(name.to_string()), ..error })?;
+                check_count(&object, name)
+                    .map_err(|error| ApiError { param: Some(name.to_string()), ..error })?;
                 object
             }
             Some(_) => return Err(ApiError::invalid(name, format!("{name}: give an object"))),
@@ -129,7 +130,8 @@ impl Fields {
     pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
         let (mut unknown, mut unnamed) = (BTreeSet::new(), 0);
         let mut note = |path: serde_ignored::Path<'_>| {
-            let is_inner = !matches!(path, serde_ignored::Path::Map { parent: serde_ignored::Path::Root, .. });
+            let is_inner =
+                !matches!(path, serde_ignored::Path::Map { parent: serde_ignored::Path::Root, .. });
             if is_inner && unknown.len() >= MAX_FIELDS + MAX_NAMED {
                 unnamed += 1;
                 return;

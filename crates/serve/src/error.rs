@@ -378,8 +378,14 @@ mod tests {
         let check = |message: &str, expected: &str| {
             assert_eq!(ApiError::bad_request(message).logged(), expected);
         };
-        check("there is no field `stopp`: did you mean `stop`?", "there is no field `stopp`: did you mean `stop`?");
-        check("a: invalid type: string \"my \\\"secret\\\"\", expected u32", "a: invalid type: string \"…\", expected u32");
+        check(
+            "there is no field `stopp`: did you mean `stop`?",
+            "there is no field `stopp`: did you mean `stop`?",
+        );
+        check(
+            "a: invalid type: string \"my \\\"secret\\\"\", expected u32",
+            "a: invalid type: string \"…\", expected u32",
+        );
         check("there is no model `my secret text`", "there is no model `…`");
         check("cut \"off", "cut \"…\"");
         check("the body has 3 fields", "the body has 3 fields");

@@ -198,7 +198,13 @@ fn each_request_is_a_line_of_the_log_without_what_users_wrote() {
     let [answer, unknown] = requests[..] else { panic!("{log}") };
     assert_eq!((answer.get("error"), &unknown["error"]), (None, &json!("invalid_request_error")), "{log}");
     let messages: Vec<&str> = lines.iter().filter_map(|line| line["message"].as_str()).collect();
-    for part in ["listening on http://127.0.0.1:", "serving storyteller (", "loaded storyteller in ", "ending: 0 requests run", "ended"] {
+    for part in [
+        "listening on http://127.0.0.1:",
+        "serving storyteller (",
+        "loaded storyteller in ",
+        "ending: 0 requests run",
+        "ended",
+    ] {
         assert!(messages.iter().any(|message| message.starts_with(part)), "{part} in {log}");
     }
     for line in lines.iter().filter(|line| line.get("route").is_none()) {
@@ -448,7 +454,8 @@ fn aliases_templates_and_sampling_of_flags_hold_for_requests_that_do_not_say() {
         assert_eq!(rendered["prompt"], "Once upon a time", "{model}");
     }
     let answer = |temperature: Option<f64>| {
-        let body = json!({"prompt": "Once", "max_tokens": 24, "ignore_eos": true, "temperature": temperature});
+        let body =
+            json!({"prompt": "Once", "max_tokens": 24, "ignore_eos": true, "temperature": temperature});
         post("/v1/completions", &body)["choices"][0]["text"].clone()
     };
     assert_eq!(answer(None), answer(Some(0.0)));

@@ -10,8 +10,8 @@ use pipelines::{
 };
 use tokio::sync::Mutex;
 
-use super::progress::LoadProgress;
 use super::ModelKind;
+use super::progress::LoadProgress;
 use crate::error::ApiError;
 
 /// A model in memory.

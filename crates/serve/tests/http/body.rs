@@ -105,7 +105,11 @@ fn names_and_values_of_a_megabyte_make_no_large_answers() {
     let chat = "/v1/chat/completions";
     let either = &["200", "400"][..];
     check(chat, &json!({"messages": [{"role": long, "content": "Hi"}], "max_tokens": 1}), either);
-    check(chat, &json!({"messages": [{"role": "user", "content": [{"type": long}]}], "max_tokens": 1}), either);
+    check(
+        chat,
+        &json!({"messages": [{"role": "user", "content": [{"type": long}]}], "max_tokens": 1}),
+        either,
+    );
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let choice = json!({"type": "function", "function": {"name": long}});
     check(chat, &json!({"messages": messages, "tools": [], "tool_choice": choice, "max_tokens": 1}), either);
@@ -116,18 +120,21 @@ fn names_and_values_of_a_megabyte_make_no_large_answers() {
 #[test]
 fn ignored_fields_of_inner_objects_are_counted_beyond_a_bound() {
     let server = TestServer::storyteller();
-    let input = json!({"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["a"], "unheard_of": 1});
+    let input =
+        json!({"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["a"], "unheard_of": 1});
     let body = json!({"inputs": vec![input; 5000]}).to_string();
     let (head, _) = head_and_reply(&server, "/v2/models/storyteller/infer", &body);
     assert!(head.len() <= 8 << 10 && head.contains("inputs.0.unheard_of, "), "{head}");
-    let more = head.lines().find_map(|line| line.strip_suffix(" more")?.rsplit(' ').next()?.parse::<usize>().ok());
+    let more =
+        head.lines().find_map(|line| line.strip_suffix(" more")?.rsplit(' ').next()?.parse::<usize>().ok());
     assert!(more.is_some_and(|more| (4000..5000).contains(&more)), "{head}");
 }
 
 #[test]
 fn body_with_too_many_fields_is_refused_with_both_counts() {
     let server = TestServer::storyteller();
-    let fields: serde_json::Map<String, Value> = (0..2000).map(|index| (index.to_string(), json!(1))).collect();
+    let fields: serde_json::Map<String, Value> =
+        (0..2000).map(|index| (index.to_string(), json!(1))).collect();
     let (status, _, _, message) = server.post(PATH, &Value::Object(fields)).error();
     assert_eq!((status, &message[..]), (400, "the body has 2000 fields, at most 1024 are read"));
 }
@@ -142,10 +149,14 @@ fn prompt_with_more_bytes_than_its_tokens_can_have_is_refused_before_it_is_token
     ] {
         let (status, code, _, message) = server.post(path, &body).error();
         assert_eq!((status, &code[..]), (400, "context_length_exceeded"), "{message}");
-        assert!(message.contains(" bytes, but this model's maximum context length is 256 tokens"), "{message}");
+        assert!(
+            message.contains(" bytes, but this model's maximum context length is 256 tokens"),
+            "{message}"
+        );
     }
     // Less than that is counted in tokens.
-    let (_, code, _, message) = server.post(PATH, &json!({"prompt": "Once upon a time ".repeat(100)})).error();
+    let (_, code, _, message) =
+        server.post(PATH, &json!({"prompt": "Once upon a time ".repeat(100)})).error();
     assert!(code == "context_length_exceeded" && message.contains(" tokens, but this model's"), "{message}");
     // What is cut is read to the end.
     let cut = json!({"model": "storyteller", "prompt": text, "truncate": true, "stream": false,

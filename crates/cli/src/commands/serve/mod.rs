@@ -420,7 +420,8 @@ impl Arguments {
             let ModelAndTexts { source, .. } = self.settings.model_and_texts(&[], |_| false)?;
             models.push(Fetched::new(&source, progress)?);
         }
-        let mut configs: Vec<&mut ModelConfig> = models.iter_mut().map(|fetched| &mut fetched.model).collect();
+        let mut configs: Vec<&mut ModelConfig> =
+            models.iter_mut().map(|fetched| &mut fetched.model).collect();
         self.model_settings.apply(&mut configs)?;
         Ok(models)
     }
@@ -452,7 +453,10 @@ impl Arguments {
         let source = self.settings.source_of_table(path, table, &fields)?;
         let Fetched { model, memory } = Fetched::new(&source, progress)?;
         let id = id.unwrap_or(model.id);
-        Ok(Fetched { model: ModelConfig { id, aliases, kind, keep_alive, pin, template, sampling, ..model }, memory })
+        Ok(Fetched {
+            model: ModelConfig { id, aliases, kind, keep_alive, pin, template, sampling, ..model },
+            memory,
+        })
     }
 }
 

@@ -140,9 +140,8 @@ fn named<'m, 'v>(
         model.id == name || model.id.strip_suffix(name).is_some_and(|start| start.ends_with('/'))
     };
     let with_name = value.split_once('=').filter(|(_, value)| !value.is_empty());
-    let of_name = with_name.and_then(|(name, value)| {
-        Some((models.iter().position(|model| is_of(model, name))?, value))
-    });
+    let of_name = with_name
+        .and_then(|(name, value)| Some((models.iter().position(|model| is_of(model, name))?, value)));
     let (index, rest) = match of_name {
         Some(found) => found,
         None if models.len() == 1 => (0, value),
@@ -165,7 +164,8 @@ mod tests {
     use super::*;
 
     fn check(ids: &[&str], value: &str, expected: Result<(&str, &str), &str>) {
-        let model = |id: &&str| ModelConfig { id: id.to_string(), ..ModelConfig::new(PipelineConfig::default()) };
+        let model =
+            |id: &&str| ModelConfig { id: id.to_string(), ..ModelConfig::new(PipelineConfig::default()) };
         let mut models: Vec<ModelConfig> = ids.iter().map(model).collect();
         let mut models: Vec<&mut ModelConfig> = models.iter_mut().collect();
         match (named("--alias", value, &mut models), expected) {

@@ -85,7 +85,8 @@ impl ModelTable {
                 key if Field::find(key).is_ok() => fields.push(setting),
                 key => {
                     let sampling = SAMPLING_KEYS.into_iter().map(|(name, ..)| name);
-                    let names = MODEL_KEYS.into_iter().chain(sampling).chain(FIELDS.iter().map(|field| field.name));
+                    let names =
+                        MODEL_KEYS.into_iter().chain(sampling).chain(FIELDS.iter().map(|field| field.name));
                     return Err(table.error(Some(setting), unknown(key, names)).into());
                 }
             }

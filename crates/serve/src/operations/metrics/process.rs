@@ -18,7 +18,12 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let (stat, status, limits) = (read("self/stat"), read("self/status"), read("self/limits"));
     if let Some(seconds) = cpu_seconds(&stat) {
         let (name, help) = ("process_cpu_seconds", "Time that processors worked for the process");
-        ConstCounter::new(seconds).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        ConstCounter::new(seconds).encode(encoder.encode_descriptor(
+            name,
+            help,
+            None,
+            MetricType::Counter,
+        )?)?;
     }
     // The folder is open while its files are counted.
     let open = std::fs::read_dir("/proc/self/fd").map(|files| files.count().saturating_sub(1) as f64);
@@ -30,7 +35,12 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         ("process_start_time_seconds", "Start, in seconds since 1970", start_time(&stat, &read("stat"))),
     ] {
         if let Some(value) = value {
-            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            ConstGauge::new(value).encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Gauge,
+            )?)?;
         }
     }
     Ok(())
@@ -70,11 +80,13 @@ mod tests {
 
     #[test]
     fn figures_are_read_from_files_of_the_system() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 9 0 12345 1000 200 18446744073709551615";
+        let stat =
+            "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 9 0 12345 1000 200 18446744073709551615";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(start_time(stat, "cpu 1 2\nbtime 1000\n"), Some(1123.45));
         assert_eq!(memory("Name:\tperi\nVmRSS:\t    2048 kB\n", "VmRSS:"), Some(2048.0 * 1024.0));
-        let limits = |soft: &str| format!("Limit  Soft Limit  Hard Limit\nMax open files   {soft}   4096  files\n");
+        let limits =
+            |soft: &str| format!("Limit  Soft Limit  Hard Limit\nMax open files   {soft}   4096  files\n");
         assert_eq!(max_files(&limits("1024")), Some(1024.0));
         assert_eq!(max_files(&limits("unlimited")), Some(f64::INFINITY));
         assert_eq!((cpu_seconds(""), start_time("", ""), memory("", "VmRSS:")), (None, None, None));
