@@ -60,6 +60,7 @@ impl ConversationFields {
     /// # Errors
     /// If a field has a value that it cannot have.
     pub(crate) fn into_turn(self) -> Result<Turn, ApiError> {
+        let thinking = self.thinking()?;
         let extra = self.chat_template_kwargs.unwrap_or_default();
         let is_own = |name: &&String| OWN_VARIABLES.contains(&name.as_str()) || name.ends_with("_token");
         if let Some(name) = extra.keys().find(is_own) {
@@ -71,7 +72,6 @@ impl ConversationFields {
             let message = "add_generation_prompt opens an answer, continue_final_message goes on with the last one: set one of them";
             return Err(ApiError::invalid("add_generation_prompt", message));
         }
-        let thinking = self.thinking()?;
         let tools = ToolUse::new(self.tools, self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let hides_reasoning = self.reasoning.as_ref().and_then(|own| own.exclude).unwrap_or(false);
         check_roles(&self.messages)?;
