@@ -24,9 +24,14 @@ pub(crate) fn error_object(error: &ApiError, request_id: &str) -> Value {
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
     };
+    // These objects have no field for the place.
+    let message = match &error.param {
+        Some(param) if !error.message.contains(&param[..]) => format!("{param}: {}", error.message),
+        _ => error.message.clone(),
+    };
     json!({
         "type": "error",
-        "error": { "type": kind, "message": error.message },
+        "error": { "type": kind, "message": message },
         "request_id": request_id,
     })
 }

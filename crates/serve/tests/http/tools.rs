@@ -477,16 +477,6 @@ fn free_text_comes_back_as_input_and_in_pieces_of_its_own() {
 #[test]
 fn tools_of_the_client_come_back_as_items_of_their_own_types() {
     let Some((server, _folder)) = server() else { return };
-    let (item, events) = called(&server, &json!({"type": "local_shell"}));
-    assert_eq!((&item["type"], &item["action"]["type"]), (&json!("local_shell_call"), &json!("exec")));
-    assert!(item["action"]["command"].is_array() && item["action"]["env"].is_object(), "{item}");
-    let names: Vec<&str> = events.iter().map(|(name, _)| name.strip_prefix("response.").unwrap()).collect();
-    assert_eq!(names, ["created", "in_progress", "output_item.added", "output_item.done", "completed"]);
-    let (item, _) = called(&server, &json!({"type": "shell"}));
-    assert!(item["type"] == "shell_call" && item["action"]["commands"].is_array(), "{item}");
-    let (item, _) = called(&server, &json!({"type": "apply_patch"}));
-    assert_eq!(item["type"], "apply_patch_call");
-    assert!(item["operation"]["path"].is_string() && item["operation"]["type"].is_string(), "{item}");
     let search = json!({"type": "tool_search", "execution": "client", "parameters": parameters()});
     let (item, _) = called(&server, &search);
     assert_eq!((&item["type"], &item["execution"]), (&json!("tool_search_call"), &json!("client")));

@@ -256,6 +256,7 @@ fn input_schema() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::object::Status;
     use super::*;
 
     fn read(tools: Value) -> ClientTools {
@@ -333,6 +334,24 @@ mod tests {
         assert_eq!(call("f"), (Value::Null, json!("f")));
         let long = function_name(Some(&"n".repeat(80)), "f");
         assert!(long.len() == MAX_NAME && long.ends_with("n__f"));
+    }
+
+    #[test]
+    fn arguments_become_the_fields_of_the_item_and_can_be_replayed() {
+        let check = |kind: &str, arguments: Value, field: &str, expected: Value| {
+            let mut item = read(json!([{"type": kind}])).call(kind.to_string());
+            item.end(Status::Completed, arguments.to_string(), Vec::new());
+            assert_eq!(json!(item)[field], expected);
+            let (mut again, text, logprobs) = item.restart();
+            again.end(Status::Completed, text, logprobs);
+            assert_eq!(json!(again), json!(item));
+        };
+        let action = json!({"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 9});
+        check("local_shell", json!({"command": ["ls"], "timeout_ms": 9}), "action", action);
+        let action = json!({"commands": ["ls"], "timeout_ms": null, "max_output_length": null});
+        check("shell", json!({"commands": ["ls"]}), "action", action);
+        let operation = json!({"type": "delete_file", "path": "a"});
+        check("apply_patch", operation.clone(), "operation", operation);
     }
 
     #[test]
