@@ -86,15 +86,15 @@ impl GrammarCompiler {
     /// What llguidance compiles.
     fn source(&self, constraint: &Constraint) -> Result<Source, ConstraintError> {
         Ok(match constraint {
-            Constraint::JsonSchema(value) => Source::Schema(schema::prepare(value)?),
-            Constraint::JsonObject => Source::Schema(schema::prepare(&json!({ "type": "object" }))?),
+            Constraint::JsonSchema(value) => Source::Schema(Arc::clone(value)),
+            Constraint::JsonObject => Source::Schema(Arc::new(json!({ "type": "object" }))),
             Constraint::Regex(expression) => {
                 regex::check(expression)?;
                 Source::Regex(expression.to_string())
             }
             Constraint::Choice(options) => Source::Regex(regex::of_choice(options)?),
-            Constraint::Lark(grammar) => Source::Lark(lark::prepare(grammar, &self.tokenizer)?),
-            Constraint::Gbnf(grammar) => Source::Lark(gbnf::to_lark(grammar, &self.tokenizer)?),
+            Constraint::Lark(grammar) => Source::Lark(Arc::clone(grammar), Arc::clone(&self.tokenizer)),
+            Constraint::Gbnf(grammar) => Source::Prepared(gbnf::to_lark(grammar, &self.tokenizer)?),
         })
     }
 
@@ -131,22 +131,34 @@ impl fmt::Debug for Grammar {
 
 /// What llguidance compiles.
 enum Source {
-    Schema(Value),
+    Schema(Arc<Value>),
     Regex(String),
-    Lark(String),
+    /// A grammar whose schemas are not prepared.
+    Lark(Arc<str>, Arc<Tokenizer>),
+    Prepared(String),
 }
 
 impl Source {
     fn compile(self, factory: &ParserFactory, kind: &'static str) -> Result<TokenParser, ConstraintError> {
-        let grammar = match &self {
-            Source::Schema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-            Source::Regex(expression) => TopLevelGrammar::from_regex(expression),
-            Source::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
-        };
-        factory.create_parser(grammar).map_err(|error| match &self {
-            Source::Schema(schema) => locate(factory, schema, &error.to_string()),
-            _ => ConstraintError::new(kind, tidied(&error.to_string())),
-        })
+        let refuse = |error: &str| ConstraintError::new(kind, tidied(error));
+        let compile = |grammar| factory.create_parser(grammar).map_err(|error| error.to_string());
+        match self {
+            Source::Schema(schema) => {
+                let prepared = schema::prepare(&schema)?;
+                let parser = compile(TopLevelGrammar::from_json_schema(prepared.clone()));
+                parser.map_err(|error| locate(factory, &prepared, &error))
+            }
+            Source::Regex(expression) => {
+                compile(TopLevelGrammar::from_regex(&expression)).map_err(|error| refuse(&error))
+            }
+            Source::Lark(grammar, tokenizer) => {
+                let prepared = lark::prepare(&grammar, &tokenizer)?;
+                compile(TopLevelGrammar::from_lark(prepared)).map_err(|error| refuse(&error))
+            }
+            Source::Prepared(grammar) => {
+                compile(TopLevelGrammar::from_lark(grammar)).map_err(|error| refuse(&error))
+            }
+        }
     }
 }
 
@@ -201,9 +213,6 @@ fn in_time<T: Send + 'static>(
 
 /// An error of llguidance's in one line, without what is ours in it.
 fn tidied(error: &str) -> String {
-    if error.starts_with("oneOf constraints") {
-        return "a value may fit several of its schemas, which is not supported; `anyOf` is".into();
-    }
     let of_regex = error.lines().find_map(|line| line.strip_prefix("error: "));
     let line = of_regex.or(error.lines().next()).unwrap_or_default();
     let line = line.strip_prefix("at ").unwrap_or(line);
@@ -221,20 +230,21 @@ fn locate(factory: &ParserFactory, schema: &Value, error: &str) -> ConstraintErr
         let parser = factory.create_parser(TopLevelGrammar::from_json_schema(schema.clone()));
         parser.err().map(|error| error.to_string())
     };
-    let (mut place, mut inner, mut error) = (Vec::new(), schema.clone(), error.to_owned());
+    let (mut origin, mut inner, mut error) = (schema::origin(schema), schema, error.to_owned());
     loop {
-        let found = schema::children(&inner).into_iter().find_map(|(step, child)| {
+        let found = schema::children(inner).into_iter().find_map(|child| {
             let error = problem(&alone(schema, child)).filter(|found| is_of_kind(found, &error))?;
-            Some((step, child.clone(), error))
+            Some((child, error))
         });
-        let Some((step, child, found)) = found else { break };
-        place.extend(step);
+        let Some((child, found)) = found else { break };
+        origin = schema::origin(child).or(origin);
         (inner, error) = (child, found);
     }
-    let keyword = culprit(&inner, &error, |rest| problem(&alone(schema, rest)).is_none());
+    let (pointer, made_of) = origin.unwrap_or_default();
+    let culprit = || culprit(inner, &error, |rest| problem(&alone(schema, rest)).is_none());
     ConstraintError {
-        pointer: Some(schema::pointer(&place)),
-        keyword,
+        pointer: Some(pointer.to_owned()),
+        keyword: made_of.map(str::to_owned).or_else(culprit),
         ..ConstraintError::new("json_schema", tidied(&error))
     }
 }

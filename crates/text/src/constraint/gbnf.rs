@@ -291,8 +291,10 @@ impl<'a> Parser<'a> {
                 Some('?') => (0, Some(1)),
                 Some('{') => {
                     self.position += 1;
-                    let counts = self.counts()?;
-                    part = Expression::Repeat(Box::new(part), counts.0, counts.1);
+                    part = match self.counts()? {
+                        (0, Some(0)) => Expression::Sequence(Vec::new()),
+                        (least, most) => Expression::Repeat(Box::new(part), least, most),
+                    };
                     continue;
                 }
                 _ => return Ok(part),

@@ -3,11 +3,10 @@
 //! A [`Constraint`] is the source. A [`GrammarCompiler`] compiles it for one tokenizer into a [`Grammar`], which any number
 //! of sequences share; each has a [`Matcher`] that says which tokens may come next. The automata are llguidance's.
 //!
-//! Whatever cannot be enforced exactly is an error when it is compiled. No keyword of a schema is ignored.
+//! Whatever cannot be enforced is an error when it is compiled. No keyword of a schema that constrains is ignored.
 
 mod cache;
 mod compiler;
-mod formats;
 mod gbnf;
 mod lark;
 mod matcher;
@@ -37,9 +36,10 @@ use crate::Tokenizer;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Constraint {
-    /// JSON that a schema accepts: JSON Schema, draft 2020-12, and the older forms of its keywords. Keywords that
-    /// constrain in ways that cannot be enforced are errors, such as `not`, `uniqueItems` or references to other
-    /// documents. `format` is enforced. Properties come in the order of the schema.
+    /// JSON that a schema accepts: JSON Schema, draft 2020-12, and the older forms of its keywords. Keywords and formats
+    /// that no draft knows are annotations. Keywords that constrain in ways that cannot be enforced are errors, such as
+    /// `not` with a pattern, `uniqueItems` of any texts, or references to other documents. `format` is enforced.
+    /// Properties come in the order of the schema.
     JsonSchema(Arc<Value>),
     /// Any JSON object.
     JsonObject,

@@ -79,10 +79,84 @@ fn corpus() -> Vec<Value> {
             json!(["title", "tags", "inner"]),
         ),
     ];
-    let formats =
-        ["date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+    all.extend(rewritten());
+    let formats = [
+        "date",
+        "date-time",
+        "time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "uuid",
+        "uri",
+        "iri",
+        "idn-email",
+        "idn-hostname",
+        "uri-reference",
+        "iri-reference",
+        "uri-template",
+        "json-pointer",
+        "relative-json-pointer",
+        "regex",
+    ];
     all.extend(formats.map(|format| json!({ "type": "string", "format": format, "maxLength": 40 })));
     all
+}
+
+/// Schemas whose keywords llguidance does not know, or not so.
+fn rewritten() -> Vec<Value> {
+    let closed = |properties: Value, more: Value| {
+        let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema
+    };
+    let small = json!({ "enum": [0, 1, 2] });
+    let three = json!({ "a": small, "b": small, "c": small });
+    vec![
+        closed(
+            three.clone(),
+            json!({ "oneOf": [{ "required": ["a"] }, { "required": ["b"] }, { "required": ["c"] }] }),
+        ),
+        closed(three.clone(), json!({ "not": { "required": ["a", "b"] }, "minProperties": 1 })),
+        closed(three.clone(), json!({ "minProperties": 2, "maxProperties": 2 })),
+        closed(three.clone(), json!({ "dependentRequired": { "a": ["b"], "b": ["c"] } })),
+        closed(
+            three.clone(),
+            json!({ "if": { "properties": { "a": { "const": 1 } } }, "then": { "required": ["b"] }, "else": { "required": ["c"] } }),
+        ),
+        closed(
+            three.clone(),
+            json!({ "allOf": (0..3).map(|kind| json!({
+            "if": { "properties": { "a": { "const": kind } }, "required": ["a"] }, "then": { "properties": { "b": { "const": kind } } },
+        })).collect::<Vec<_>>() }),
+        ),
+        closed(
+            three,
+            json!({ "dependentSchemas": { "a": { "properties": { "b": { "const": 2 } }, "required": ["b"] } } }),
+        ),
+        json!({ "type": "object", "properties": { "c": small }, "patternProperties": { "^a": { "enum": [1, 2] }, "b$": { "enum": [2, 3] } }, "additionalProperties": { "type": "null" } }),
+        json!({ "type": "object", "propertyNames": { "pattern": "^[a-c]{1,3}$" }, "additionalProperties": small, "maxProperties": 3 }),
+        json!({ "type": "object", "propertyNames": { "enum": ["x", "y", "z"] }, "additionalProperties": small }),
+        json!({ "type": "object", "properties": { "a": small, "b": small }, "additionalProperties": { "type": "null" }, "minProperties": 1, "maxProperties": 2 }),
+        json!({ "type": "array", "items": { "enum": ["p", "q", "r"] }, "uniqueItems": true, "minItems": 1 }),
+        json!({ "type": "array", "items": { "enum": [1, 2, 3, 4, 5, 6] }, "uniqueItems": true, "maxItems": 3 }),
+        json!({ "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 9 }, "contains": { "minimum": 8 }, "maxItems": 5 }),
+        json!({ "type": "array", "items": small, "contains": { "const": 1 }, "minContains": 2, "maxContains": 3, "maxItems": 6 }),
+        json!({ "oneOf": [{ "type": "integer", "maximum": 10 }, { "type": "integer", "minimum": 5 }, { "type": "string", "maxLength": 3 }] }),
+        json!({ "oneOf": [{ "enum": ["a", "b", "c"] }, { "enum": ["b", "d"] }, { "type": "string", "minLength": 2, "maxLength": 3 }] }),
+        json!({ "type": "string", "maxLength": 3, "not": { "enum": ["", "a", "ab", "b"] } }),
+        json!({ "type": "integer", "minimum": -3, "maximum": 9, "not": { "anyOf": [{ "enum": [1, 2] }, { "minimum": 7 }] } }),
+        json!({ "type": "string", "pattern": "^(?=.*[0-9])(?=.*[a-z])[0-9a-z]{2,4}$" }),
+        json!({ "allOf": [closed_part("a"), closed_part("b")], "unevaluatedProperties": false, "type": "object" }),
+        json!({ "$ref": "#/$defs/a~1b", "$defs": { "a/b": { "type": "object", "properties": { "n": { "$ref": "#leaf" } }, "required": ["n"], "additionalProperties": false },
+            "c": { "$anchor": "leaf", "type": "integer" } } }),
+    ]
+}
+
+fn closed_part(name: &str) -> Value {
+    json!({ "properties": { (name): { "type": "boolean" } } })
 }
 
 fn validator(schema: &Value) -> Validator {

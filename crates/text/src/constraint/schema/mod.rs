@@ -1,0 +1,125 @@
+//! JSON schemas: what can be enforced, and what llguidance reads of it.
+//!
+//! llguidance leaves out keywords that no draft knows and takes some schemas that it does not enforce to the letter. So a
+//! schema is first read ([`reader`]): every keyword is one that constrains, in the form of the newest draft, or an
+//! annotation, or is refused; references become names of definitions. Then it is rewritten ([`rewriter`]) into the
+//! keywords that llguidance enforces. Values may be lost on the way, such as dates of leap seconds, and never be won.
+
+mod arrays;
+mod choices;
+mod document;
+mod formats;
+mod logic;
+mod names;
+mod negation;
+mod objects;
+mod pattern;
+mod reader;
+mod rewriter;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
+
+use super::ConstraintError;
+
+/// Schemas inside schemas.
+const MAX_DEPTH: usize = 64;
+/// Schemas in all, as written and as rewritten.
+const MAX_SCHEMAS: usize = 10_000;
+/// The most bytes of a schema.
+const MAX_BYTES: usize = 1 << 20;
+/// Larger integers are not exact as floating-point numbers, which llguidance computes with.
+const MAX_INTEGER: u64 = 1 << 53;
+/// The types of JSON.
+const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
+
+/// Keywords whose values are schemas, lists of schemas, and schemas by name, as llguidance reads them.
+const OF_SCHEMA: [&str; 2] = ["additionalProperties", "items"];
+const OF_LIST: [&str; 3] = ["allOf", "anyOf", "prefixItems"];
+const OF_MAP: [&str; 3] = ["properties", "patternProperties", "$defs"];
+/// Where a schema is from: the pointer to it, and the keyword that it was made of after [`MADE_OF`].
+const ORIGIN: &str = "$comment";
+const MADE_OF: char = '\0';
+/// Between the parts of JSON: nothing, a space, or a line break and an indentation.
+const WHITESPACE: &str = r" |\n[ \t]{0,32}";
+/// Each character of a string has one spelling, so that keys which differ as JSON differ as strings.
+const ESCAPES: &str = "nrbtf\\\"";
+
+/// What llguidance compiles for a schema.
+///
+/// # Errors
+/// If a part of it cannot be enforced, with the pointer to it.
+pub(super) fn prepare(schema: &Value) -> Result<Value, ConstraintError> {
+    let bytes = schema.to_string().len();
+    if bytes > MAX_BYTES {
+        return Err(refuse("", None, format!("the schema has {bytes} bytes; the limit is {MAX_BYTES}")));
+    }
+    let mut prepared = rewriter::rewrite(&reader::read(schema)?)?;
+    if prepared == Value::Bool(true) {
+        prepared = json!({});
+    }
+    if let Value::Object(map) = &mut prepared {
+        let options = json!({ "whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES });
+        map.insert("x-guidance".into(), options);
+    }
+    Ok(prepared)
+}
+
+/// The schemas directly in a prepared schema.
+pub(super) fn children(schema: &Value) -> Vec<&Value> {
+    let mut found = Vec::new();
+    for (key, value) in schema.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(map) if OF_MAP.contains(&&**key) => found.extend(map.values()),
+            Value::Array(list) if OF_LIST.contains(&&**key) => found.extend(list),
+            Value::Object(_) if OF_SCHEMA.contains(&&**key) => found.push(value),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether the value of a keyword is schemas.
+pub(super) fn holds_schemas(keyword: &str) -> bool {
+    OF_SCHEMA.contains(&keyword) || OF_LIST.contains(&keyword) || OF_MAP.contains(&keyword)
+}
+
+/// Whether a keyword of a prepared schema constrains.
+pub(super) fn constrains(keyword: &str) -> bool {
+    !keyword.starts_with('$') && !keyword.starts_with("x-") || keyword == "$ref"
+}
+
+/// Where a prepared schema is from: the pointer, and the keyword that it was made of.
+pub(super) fn origin(schema: &Value) -> Option<(&str, Option<&str>)> {
+    let origin = schema.get(ORIGIN)?.as_str()?;
+    Some(origin.split_once(MADE_OF).map_or((origin, None), |(pointer, keyword)| (pointer, Some(keyword))))
+}
+
+fn refuse(pointer: &str, keyword: Option<&str>, problem: impl Into<String>) -> ConstraintError {
+    ConstraintError {
+        pointer: Some(pointer.to_owned()),
+        keyword: keyword.map(str::to_owned),
+        ..ConstraintError::new("json_schema", problem)
+    }
+}
+
+/// The list of a keyword; empty if there is none.
+fn list<'a>(map: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
+    map.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The schemas by name of a keyword; empty if there are none.
+fn named<'a>(map: &'a Map<String, Value>, keyword: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    map.get(keyword).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// The count of a keyword.
+fn count(map: &Map<String, Value>, keyword: &str) -> Option<u64> {
+    map.get(keyword).and_then(Value::as_u64)
+}
+
+/// The names of the properties that must be there.
+fn required(map: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    list(map, "required").iter().filter_map(Value::as_str)
+}
