@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tensor::DType;
 
-use crate::gptq::GptqConfig;
 use crate::from_json;
+use crate::gptq::GptqConfig;
 use crate::{Error, gptq};
 
 /// What quantized the matrices of a checkpoint: the method, and what its tensors do not say themselves.

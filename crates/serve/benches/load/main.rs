@@ -59,8 +59,7 @@ fn main() -> Result<(), Error> {
     let vocabulary = generator.model().decoder().vocab;
 
     let id = "model".to_string();
-    let model =
-        ModelConfig { id: id.clone(), ..ModelConfig::new(config) };
+    let model = ModelConfig { id: id.clone(), ..ModelConfig::new(config) };
     let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
     let server = ServerConfig { addresses, log: LogFormat::Off, ..ServerConfig::default() };
     let server = Server::start(server, vec![model], session, &PLATFORM)?;

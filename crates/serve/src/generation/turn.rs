@@ -177,7 +177,8 @@ impl Turn {
         let (bytes, model, defaults) = (size_of(&self.prompt), model.clone(), Defaults::of(config));
         model.chat_template()?;
         let places = self.note_ignored(context);
-        let Turn { prompt, added, tools, thinking, hides_reasoning, form, .. } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form, .. } =
+            self.instructed(model.preset());
         let Prompt::Chat(chat) = prompt else { return Err(pipelines::Error::NoChatTemplate.into()) };
         let mut turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut: true };
         let (rendered, ignored) = off_the_runtime(bytes, move || {
@@ -212,7 +213,8 @@ impl Turn {
             generator.model().grammars().compile(&form.constraint)?;
         }
         let compile_time = self.form.is_some().then(|| began.elapsed());
-        let Turn { prompt, added, tools, thinking, hides_reasoning, form, is_cut, .. } = self.instructed(model.preset());
+        let Turn { prompt, added, tools, thinking, hides_reasoning, form, is_cut, .. } =
+            self.instructed(model.preset());
         let tokens = match prompt {
             Prompt::Chat(chat) => {
                 let turn = ChatTurn { chat, added, tools, thinking, hides_reasoning, form, is_cut };

@@ -116,7 +116,8 @@ impl Rewriter {
                     [CallArg::Pos(Expr::Const(at))] if at.value == Value::from(0) => true,
                     _ => return None,
                 };
-                let (at, bounds) = if is_first { (0, [1.into(), ().into()]) } else { (-1, [().into(), Value::from(-1)]) };
+                let (at, bounds) =
+                    if is_first { (0, [1.into(), ().into()]) } else { (-1, [().into(), Value::from(-1)]) };
                 let subscript_expr = constant(at.into(), span);
                 let item = GetItem { expr: self.expr(&method.expr), subscript_expr };
                 let bounds = bounds.into_iter().chain([().into()]).map(|bound| constant(bound, span));

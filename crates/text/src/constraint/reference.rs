@@ -308,6 +308,7 @@ fn nothing_of_the_test_suite_is_accepted_wrongly() {
         wrong.extend(wrongly.map(|instance| format!("made {instance} for {}", group["schema"])));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // Not accepted are 1.0 as an integer, formats that are meant as annotations, and names of hosts in other alphabets.
-    assert!(supported >= 250 && accepted >= 670 && refused <= 75, "{supported}, {accepted}, {refused}");
+    // Not accepted are 1.0 as an integer, formats that are meant as annotations, names of hosts in other alphabets, unique
+    // items in other orders, and items of `contains` behind the fourth.
+    assert!(supported >= 440 && accepted >= 1160 && refused <= 175, "{supported}, {accepted}, {refused}");
 }

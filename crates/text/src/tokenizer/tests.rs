@@ -300,7 +300,7 @@ fn contradictions_are_named() {
     check(&vocabulary("bert", &tokens), "the unknown token is 100, but there are 4 tokens");
     let missing =
         Tokenizer::from_directory(std::env::temp_dir().join("no-such-folder")).unwrap_err().to_string();
-    assert!(missing.contains("tokenizer.json, tokenizer.model"), "{missing}");
+    assert!(missing.contains("tokenizer.json, tekken.json, tokenizer.model"), "{missing}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Traits {
         let call =
             |id: &str| json!({"id": id, "type": "function", "function": {"name": NAME, "arguments": {}}});
         let caller = |content: Value, calls: &[Value]| json!({"role": "assistant", "content": content, "tool_calls": calls});
-        let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": TEXT});
+        let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "name": NAME, "content": TEXT});
         let round = |content: Value| vec![user.clone(), caller(content, &[call("call_1")]), result("call_1")];
         let two = vec![
             user.clone(),

@@ -41,8 +41,8 @@ const OF_MAP: [&str; 3] = ["properties", "patternProperties", "$defs"];
 /// Where a schema is from: the pointer to it, and the keyword that it was made of after [`MADE_OF`].
 const ORIGIN: &str = "$comment";
 const MADE_OF: char = '\0';
-/// Between the parts of JSON: nothing, a space, or a line break and an indentation.
-const WHITESPACE: &str = r" |\n[ \t]{0,32}";
+/// Between the parts of JSON: nothing, a space, or a line break and an indentation of at most 32 spaces or 8 tabs.
+const WHITESPACE: &str = r" |\n( {0,32}|\t{0,8})";
 /// Each character of a string has one spelling, so that keys which differ as JSON differ as strings.
 const ESCAPES: &str = "nrbtf\\\"";
 
