@@ -1,6 +1,7 @@
 """The `anthropic` package, and LangChain on top of it."""
 
 import asyncio
+import json
 
 import anthropic
 import pytest
@@ -137,3 +138,19 @@ def test_streamed_calls_are_those_of_the_answer(client):
         (block,) = stream.get_final_message().content
     assert (block.name, block.input) == (whole.name, whole.input)
     assert partial
+
+
+AGE = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("field", ["output_config", "output_format"])
+def test_answers_follow_a_schema(client, field):
+    format = {"type": "json_schema", "schema": AGE}
+    extra = {"output_config": {"format": format}} if field == "output_config" else {"output_format": format}
+    answer = client.messages.create(model="storyteller", messages=PROMPT, max_tokens=50, extra_body=extra)
+    assert answer.stop_reason == "end_turn" and 0 <= json.loads(text(answer))["age"] <= 99

@@ -464,7 +464,7 @@ fn aliases_templates_and_sampling_of_flags_hold_for_requests_that_do_not_say() {
 
     let file = folder.file(
         "serve.toml",
-        &format!("[[model]]\npath = \"storyteller\"\ntemplate = \"{template}\"\ntemperature = 0.0\n"),
+        format!("[[model]]\npath = \"storyteller\"\ntemplate = \"{template}\"\ntemperature = 0.0\n"),
     );
     let mut served = serve(&["--config", &file], &[]);
     let body = json!({"messages": messages}).to_string();

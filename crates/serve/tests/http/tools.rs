@@ -295,7 +295,8 @@ fn tools_that_are_not_strict_are_relaxed_where_a_format_cannot_write_their_schem
                 reply.text
             );
             let (status, _, field, message) = ask(&relaxed, true).error();
-            assert_eq!((status, field.starts_with("tools[0]")), (400, true), "{format}: {message}");
+            let is_named = field.as_str().is_some_and(|field| field.starts_with("tools[0]"));
+            assert_eq!((status, is_named), (400, true), "{format}: {message}");
         }
     }
 }

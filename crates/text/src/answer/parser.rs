@@ -28,6 +28,8 @@ pub struct AnswerParser {
     /// Calls that were reported.
     calls: usize,
     is_over: bool,
+    /// Bytes of the prompt's end that the search for marks holds: they may begin a mark, and are never text.
+    held: usize,
 }
 
 #[derive(Debug)]
@@ -68,9 +70,8 @@ impl AnswerParser {
         let marks = Marks::new(&format);
         let mut search = StopSearch::new(Arc::clone(&marks.strings));
         let lead = format.reasoning.map_or("", |own| own.lead);
-        if prompt.ends_with(lead) {
-            search.find(lead);
-        }
+        let held = if prompt.ends_with(lead) { lead.len() } else { 0 };
+        search.find(&lead[..held]);
         let is_open = format.reasoning.is_some_and(|own| own.is_open(prompt, continued));
         let tools: Arc<[Tool]> = tools.into();
         let mode = match addressed.filter(|own| prompt.ends_with(own.begin[0])) {
@@ -87,6 +88,7 @@ impl AnswerParser {
             may_be_bare: format.tools.is_some_and(|own| own.bare) && continued.is_none(),
             calls: 0,
             is_over: false,
+            held: if matches!(mode, Mode::Text(_)) { held } else { 0 },
             format,
             marks,
             mode,
@@ -126,7 +128,11 @@ impl AnswerParser {
             return events;
         }
         match std::mem::replace(&mut self.mode, self.marks.text()) {
-            Mode::Text(mut search) => self.put_text(&search.finish(), &mut events),
+            Mode::Text(mut search) => {
+                let text = search.finish();
+                let own = self.without_held(&text);
+                self.put_text(own, &mut events);
+            }
             Mode::Reasoning(mut search) => self.put_reasoning(&search.finish(), &mut events),
             Mode::Calls(section) => {
                 if let Some(text) = section.finish(&mut events) {
@@ -148,8 +154,10 @@ impl AnswerParser {
         match &mut self.mode {
             Mode::Text(search) => {
                 let found = search.find(piece);
-                self.put_text(&found.text, events);
+                let own = self.without_held(&found.text);
+                self.put_text(own, events);
                 if let Some(mark) = found.string {
+                    self.held = 0;
                     self.meet(mark, events);
                 }
                 found.end
@@ -170,6 +178,13 @@ impl AnswerParser {
                 end
             }
         }
+    }
+
+    /// A text without what the search for marks held of the prompt.
+    fn without_held<'t>(&mut self, text: &'t str) -> &'t str {
+        let held = self.held.min(text.len());
+        self.held -= held;
+        &text[held..]
     }
 
     /// The white space before a call without a mark, if one begins in `piece`.

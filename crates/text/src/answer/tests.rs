@@ -459,6 +459,10 @@ fn channels_are_split() {
         " to=functions.add<|channel|>commentary json<|message|>{\"days\": 1}<|call|>",
         &["0:add({\"days\": 1})"],
     );
+    // The end of the prompt may begin a mark; if the model writes none, it is no part of the answer.
+    check("ok", &["ok"]);
+    check("<|chan", &["<|chan"]);
+    check("", &[]);
     check_after(
         "<|begin|>assistant",
         format("solar", "solar"),
@@ -760,7 +764,7 @@ fn compiled(
     let (phase, is_parallel) = (ReasoningPhase::After, true);
     let rules = AnswerRules { tools, choice, only: None, is_parallel, phase, text: None };
     let grammar = format.grammar(&rules, tokenizer)?.unwrap();
-    Ok(GrammarCompiler::new(Arc::clone(tokenizer)).compile(&Constraint::Lark(grammar.into()))?)
+    GrammarCompiler::new(Arc::clone(tokenizer)).compile(&Constraint::Lark(grammar.into()))
 }
 
 #[test]

@@ -210,14 +210,15 @@ fn damaged_ranked_vocabularies_are_refused() {
 
 #[test]
 fn damaged_tekken_files_are_refused() {
+    type Change<'c> = &'c dyn Fn(&mut Value);
     let Some(tokens) = ranked_tokens() else { return };
     let good = tekken_file(&tokens, None, r"\S+|\s+");
-    let with = |change: &dyn Fn(&mut Value)| {
+    let with = |change: Change<'_>| {
         let mut file = good.clone();
         change(&mut file);
         refusal(folder(&[("tekken.json", file)]).path())
     };
-    let cases: [(&dyn Fn(&mut Value), &str); 10] = [
+    let cases: [(Change<'_>, &str); 10] = [
         (&|file| file["vocab"][300]["rank"] = json!(301), "vocab entry 300 has the rank 301"),
         (&|file| file["vocab"][300]["token_bytes"] = json!("Z!"), "rank 300 is not base64"),
         (&|file| file["vocab"][300]["token_bytes"] = json!(""), "rank 300 is empty"),

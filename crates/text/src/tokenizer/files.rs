@@ -56,9 +56,15 @@ enum Kind {
 /// The contents of the files.
 pub(super) enum Contents<'f> {
     /// A `tokenizer.json`, or lists that say the same.
-    HuggingFace(File<'f>),
+    HuggingFace(Box<File<'f>>),
     Ranked(RankedVocabulary),
     SentencePiece(SentencePieceFile),
+}
+
+impl<'f> From<File<'f>> for Contents<'f> {
+    fn from(file: File<'f>) -> Self {
+        Contents::HuggingFace(Box::new(file))
+    }
 }
 
 impl TokenizerFiles {
@@ -105,9 +111,9 @@ impl TokenizerFiles {
         let TokenizerFiles { path, bytes, merges, kind, companions } = self;
         let (bytes, merges): (&[u8], &str) = (bytes, merges);
         let contents = match kind {
-            Kind::HuggingFace => with_added_tokens(bytes, companions).map(Contents::HuggingFace),
-            Kind::Lists => lists::merged(bytes, merges, companions).map(Contents::HuggingFace),
-            Kind::Words => lists::words(bytes, companions).map(Contents::HuggingFace),
+            Kind::HuggingFace => with_added_tokens(bytes, companions).map(Contents::from),
+            Kind::Lists => lists::merged(bytes, merges, companions).map(Contents::from),
+            Kind::Words => lists::words(bytes, companions).map(Contents::from),
             Kind::Tekken => tiktoken::read_tekken(bytes, companions).map(Contents::Ranked),
             Kind::Tiktoken => tiktoken::read(bytes, path, companions).map(Contents::Ranked),
             Kind::SentencePiece => SentencePieceFile::decode(bytes).map(Contents::SentencePiece),
@@ -123,7 +129,7 @@ impl TokenizerFiles {
         let origin = self.path.display().to_string();
         let fail = |problem: String| Error::tokenizer(&origin, problem);
         let mut tokenizer = match self.contents()? {
-            Contents::HuggingFace(file) => hugging_face::build(file).map_err(fail)?,
+            Contents::HuggingFace(file) => hugging_face::build(*file).map_err(fail)?,
             Contents::Ranked(vocabulary) => hugging_face::of_ranks(vocabulary).map_err(fail)?,
             Contents::SentencePiece(file) => sentencepiece_model::build(&file, &origin)?,
         };

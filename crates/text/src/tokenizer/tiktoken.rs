@@ -37,13 +37,16 @@ pub(super) struct RankedVocabulary {
     pub(super) format: &'static str,
 }
 
+/// The two parts that a token is joined from.
+type Pair<'t> = (&'t [u8], &'t [u8]);
+
 impl RankedVocabulary {
     /// The two parts that each longer token is joined from last, in the order of the ranks. A token of which merges leave
     /// more parts is only ever a whole word, and has none.
     ///
     /// # Errors
     /// If a token is too long to be tried.
-    pub(super) fn merges(&self) -> Result<Vec<(&[u8], &[u8])>, String> {
+    pub(super) fn merges(&self) -> Result<Vec<Pair<'_>>, String> {
         /// Bytes of the longest token whose merges are looked for; the longest known ones have 512.
         const MOST: usize = 1 << 12;
         let mut ordered: Vec<(&[u8], u32)> =

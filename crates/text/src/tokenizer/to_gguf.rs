@@ -246,7 +246,7 @@ fn vocabulary(source: &Tokenizer, directory: &Path) -> Result<(&'static str, Voc
             return Ok((kind, of_pieces(source, &pieces)));
         }
         Contents::Ranked(ranked) => return Ok(("gpt2", of_ranks(source, &ranked)?)),
-        Contents::HuggingFace(file) => file,
+        Contents::HuggingFace(file) => *file,
     };
     let tokens = tokens(source, &file);
     match file.model.kind() {
