@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serve::ServerHandle;
 
-/// The variables of systemd: where it listens, how often it wants to hear that the process lives, and which process.
+/// Where systemd listens.
+#[cfg(unix)]
 const SOCKET: &str = "NOTIFY_SOCKET";
+/// How often it wants to hear that the process lives, and which process.
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
