@@ -267,7 +267,8 @@ async fn respond(
     let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run, .. } = body;
     unsupported.check(&context)?;
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
-    let turn = Turn { form: form.form(&context)?, ..conversation.into_turn()? };
+    let is_cut = answer.truncate_prompt_tokens.is_some();
+    let turn = Turn { form: form.form(&context)?, is_cut, ..conversation.into_turn()? };
     let echo = answer.echo_of(&turn, &context);
     let parameters = answer.parameters(model.request(sampling)?, model)?;
     let mut reading = turn.read(model, &shared.config, &context).await?;

@@ -59,7 +59,7 @@ fn url(server: &TestServer, path: &str) -> String {
 }
 
 fn status(agent: &ureq::Agent, server: &TestServer) -> Option<u16> {
-    agent.get(url(server, "/ready")).call().ok().map(|response| response.status().as_u16())
+    agent.get(url(server, "/v1/models")).call().ok().map(|response| response.status().as_u16())
 }
 
 fn start(identity: &Identity, client_ca: Option<&Identity>) -> (TestServer, TempDir) {
