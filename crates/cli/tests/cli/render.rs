@@ -49,7 +49,8 @@ fn prompts_equal_those_of_jinja2() {
                     rendered += 1;
                 }
                 None => {
-                    assert_ne!(actual.code, Some(0), "{name}, {case}: {actual:?}");
+                    // Conversations that a template refuses are brought into a form that it takes, if there is one.
+                    assert!(actual.code == Some(0) || actual.code == Some(2), "{name}, {case}: {actual:?}");
                     refused += 1;
                 }
             }
@@ -184,9 +185,9 @@ fn strftime_now_uses_the_time_zone() {
 #[test]
 fn bad_conversations_and_damaged_templates_have_different_codes() {
     let folder = Folder::new("render-fault");
-    let template = folder.file("text.jinja", "{% for m in messages %}{{ 'a' + m.content }}{% endfor %}");
-    let outcome = render(&["--template", &template], r#"[{"role": "user", "content": null}]"#);
-    check_fails(&outcome, 2, &["cannot render this conversation", "`content`"]);
+    let template = folder.file("text.jinja", "{% for m in messages %}{{ 'a' + m.mood }}{% endfor %}");
+    let outcome = render(&["--template", &template], r#"[{"role": "user", "content": "Hi"}]"#);
+    check_fails(&outcome, 2, &["cannot render this conversation"]);
     assert!(!outcome.stderr.contains("damaged"), "{outcome:?}");
     let template = folder.file("damaged.jinja", "{{ messages | nope }}");
     check_fails(&render(&["--template", &template], "[]"), 3, &["damaged.jinja", "nope", "is damaged"]);

@@ -476,7 +476,7 @@ fn aliases_templates_and_sampling_of_flags_hold_for_requests_that_do_not_say() {
     for (arguments, part) in [
         (&["--template", "/nothing"][..], "--template /nothing: "),
         (&["--temperature", "-1"], "--temperature"),
-        (&["--config", &wrong], "temperature: give a number"),
+        (&["--config", &wrong], "temperature: give 0 for greedy"),
     ] {
         let outcome = peri(&[&["serve", "--port", "0", "--quiet"], arguments].concat());
         assert!(outcome.code != Some(0) && outcome.stderr.contains(part), "{}", outcome.stderr);
