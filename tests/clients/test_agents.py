@@ -38,8 +38,8 @@ def recorded(agent):
 
 
 def events(address, request, body):
-    """The events of a streamed answer."""
-    response = httpx.post(address + request["path"], json=body, headers=request["headers"], timeout=120)
+    """The events of a streamed answer, in which nothing is left to chance."""
+    response = httpx.post(address + request["path"], json=body | {"temperature": 0}, headers=request["headers"], timeout=120)
     assert response.status_code == 200, response.text
     assert len(response.headers.get("x-peri-ignored", "")) < 8192
     data = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
