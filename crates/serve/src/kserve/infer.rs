@@ -145,8 +145,8 @@ impl Tensors {
         if datatype != BYTES {
             return wrong("inputs[0].datatype", format!("inputs[0].datatype is {datatype}: give {BYTES}"));
         }
-        let count = shape.iter().product::<usize>();
-        if count != data.len() || !(1..=MAX_TEXTS).contains(&count) {
+        let count = shape.iter().try_fold(1_usize, |count, &size| count.checked_mul(size));
+        if count != Some(data.len()) || !(1..=MAX_TEXTS).contains(&data.len()) {
             let given = data.len();
             let message =
                 format!("inputs[0] has the shape {shape:?} and {given} texts: give 1 to {MAX_TEXTS}");

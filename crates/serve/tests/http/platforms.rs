@@ -34,6 +34,8 @@ fn texts_as_tensors_are_continued_as_by_other_routes() {
     check(json!({"datatype": "FP32"}), "inputs[0].datatype");
     check(json!({"shape": [3]}), "inputs[0].shape");
     check(json!({"shape": [0], "data": []}), "inputs[0].shape");
+    // Its product is 1 in 64 bits.
+    check(json!({"shape": [3, 0xAAAA_AAAA_AAAA_AAAB_u64]}), "inputs[0].shape");
     assert_eq!(server.post(INFER, &json!({"inputs": []})).error().2, json!("inputs"));
     let hot = json!({"inputs": body["inputs"], "parameters": {"temperature": "hot"}});
     assert_eq!(server.post(INFER, &hot).error().2, json!("parameters.temperature"));
