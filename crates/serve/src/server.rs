@@ -283,7 +283,7 @@ impl ServerHandle {
     pub fn answers_within(&self, time: Duration) -> bool {
         let (done, wait) = sync_channel(1);
         self.0.models.runtime().spawn(async move {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = done.try_send(());
         });
         wait.recv_timeout(time).is_ok()

@@ -66,7 +66,7 @@ impl Weights {
     /// As [`Weights::of_files`], of files that an index lists.
     ///
     /// # Errors
-    /// As [`Weights::of_files`], and if the index cannot be read.
+    /// If there are no files, the index cannot be read, or a file contradicts it or another.
     pub fn of_shards(files: Vec<WeightFile>, index: Option<&Path>) -> Result<Weights, Error> {
         if files.is_empty() {
             return Err(Error::NoWeights { path: PathBuf::new() });

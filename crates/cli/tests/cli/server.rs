@@ -382,7 +382,7 @@ fn the_example_for_kubernetes_starts_a_server_that_its_probes_find_ready() {
     }
 }
 
-/// What systemd hears of a server: when it is ready, while it lives, and when it ends.
+/// The server notifies systemd when it is ready, while it lives, and when it ends.
 #[test]
 fn systemd_hears_when_the_server_is_ready_lives_and_ends() {
     let folder = Folder::new("serve-notify");

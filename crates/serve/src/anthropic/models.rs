@@ -12,7 +12,7 @@ const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelPage {
     data: Vec<ModelInfo>,
-    /// Always false: the page has all.
+    /// Always false: one page lists all models.
     has_more: bool,
     first_id: Option<String>,
     last_id: Option<String>,

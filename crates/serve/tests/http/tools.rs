@@ -133,7 +133,7 @@ fn a_required_call_has_the_shape_of_the_openai_api_whole_and_streamed() {
     assert_eq!(json!(list(|choice| &choice["logprobs"]["content"])), own["logprobs"]["content"]);
 }
 
-/// The same request in the shape that the API had before tools.
+/// The same request with `functions` and `function_call`, the older shape of the API.
 fn old_body(extra: Value) -> Value {
     let mut body = body(json!({"functions": [tool("weather")["function"], tool("forecast")["function"]]}));
     for name in ["tools", "tool_choice", "parallel_tool_calls"] {

@@ -168,7 +168,7 @@ impl Companions {
         named.filter(|value| !value.is_null()).chain(self.of_model.values())
     }
 
-    /// Names special tokens that the tokenizer config leaves open.
+    /// Sets the special tokens that `tokenizer_config.json` does not set.
     pub(super) fn set_defaults(&mut self, defaults: &[(&str, &str)]) {
         if !self.tokenizer.is_object() {
             self.tokenizer = Value::Object(Map::new());

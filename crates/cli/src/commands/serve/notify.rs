@@ -1,4 +1,4 @@
-//! Messages to systemd: that the server is ready, that it ends, and that it lives. They are text in a datagram.
+//! Notifications to systemd (`sd_notify`): the server is ready, ends, or still lives. Each is text in a datagram.
 
 #[cfg(unix)]
 use std::os::unix::net::UnixDatagram;
@@ -13,7 +13,7 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
-/// Tells systemd something, if it started this process and listens.
+/// Sends a state to systemd if it asked for notifications.
 #[cfg(unix)]
 pub(super) fn notify(state: &str) {
     let Ok(path) = std::env::var(SOCKET) else { return };
@@ -28,7 +28,7 @@ pub(super) fn notify(state: &str) {
         socket.send_to(state.as_bytes(), &path).map(drop)
     };
     if let Err(error) = send() {
-        crate::exit::warn(&format!("systemd does not hear from this server at {path}: {error}"));
+        crate::exit::warn(&format!("cannot notify systemd at {path}: {error}"));
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn notify(state: &str) {
 #[cfg(not(unix))]
 pub(super) fn notify(_: &str) {}
 
-/// Tells systemd as often as it wants that the server's threads answer, from a thread of its own.
+/// Starts a thread that feeds systemd's watchdog while the server's threads answer.
 ///
 /// # Errors
 /// If the system refuses a thread.

@@ -151,7 +151,7 @@ fn every_part_of_a_model_must_be_there() {
     }
 }
 
-/// What an index lists counts only if the model uses it; but then an optional weight does, too.
+/// A tensor that an index lists may be missing unless the model uses it. Optional tensors that it uses may not.
 #[test]
 fn parts_that_a_model_does_not_use_may_be_missing() {
     let Some(hf) = testdata::shared("stories260k/hf") else { return };

@@ -233,7 +233,8 @@ impl Messages {
         }
     }
 
-    /// Notes reasoning: as it is, in the form that this server made for it, or its summary.
+    /// Keeps the text of a reasoning item for the next message: its content, else what `encrypted_content` of this server
+    /// holds, else its summary.
     fn add_reasoning(&mut self, item: &Value, path: &str) {
         let texts = |name: &str| {
             let parts = item[name].as_array().into_iter().flatten();

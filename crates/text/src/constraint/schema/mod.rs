@@ -38,7 +38,8 @@ const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "objec
 const OF_SCHEMA: [&str; 2] = ["additionalProperties", "items"];
 const OF_LIST: [&str; 3] = ["allOf", "anyOf", "prefixItems"];
 const OF_MAP: [&str; 3] = ["properties", "patternProperties", "$defs"];
-/// Where a schema is from: the pointer to it, and the keyword that it was made of after [`MADE_OF`].
+/// The keyword under which a rewritten schema keeps its origin for errors: a pointer into the request's schema, then
+/// [`MADE_OF`] and the keyword that it was rewritten from.
 const ORIGIN: &str = "$comment";
 const MADE_OF: char = '\0';
 /// Between the parts of JSON: nothing, a space, or a line break and an indentation of at most 32 spaces or 8 tabs.
