@@ -248,18 +248,18 @@ def test_a_prompt_that_fails_is_an_exception_among_the_results(llm: LLM) -> None
 
 
 def test_a_conversation_that_fails_is_an_exception_among_the_results() -> None:
-    template = "{% if messages[0].role != 'user' %}{{ raise_exception('no user') }}{% endif %}{{ messages[0].content }}"
+    template = "{% if 'secret' in messages[0].content %}{{ raise_exception('no secrets') }}{% endif %}{{ messages[0].content }}"
     good = [{"role": "user", "content": "Hello"}]
-    bad = [{"role": "system", "content": "Hello"}]
+    bad = [{"role": "user", "content": "a secret"}]
     long = [{"role": "user", "content": "word " * 1000}]
     params = SamplingParams(temperature=0.8, max_tokens=5, seed=3, n=2)
     with LLM(chat_template=template) as llm:
         first, refused, cut, last = llm.chat([good, bad, long, good], params, on_error="return")
         assert isinstance(first, RequestOutput) and isinstance(last, RequestOutput)
         assert first.outputs == last.outputs == llm.chat(good, params)[0].outputs
-        assert type(refused) is ValueError and "refuses this conversation: messages[0]: no user" in str(refused)
+        assert type(refused) is ValueError and "refuses this conversation: messages[0]: no secrets" in str(refused)
         assert isinstance(cut, PromptTooLong) and str(cut).startswith("prompt 3 of 4: ")
-        with pytest.raises(ValueError, match="refuses this conversation: .*no user"):
+        with pytest.raises(ValueError, match="refuses this conversation: .*no secrets"):
             llm.chat([good, bad], params)
         with pytest.raises(ValueError, match="on_error: got 'ignore', expected 'raise' or 'return'"):
             llm.chat(good, on_error="ignore")  # type: ignore[call-overload]

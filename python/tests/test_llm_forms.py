@@ -62,7 +62,7 @@ def test_answers_are_of_the_choice(llm: LLM) -> None:
     ("form", "error", "message"),
     [
         ({"json_schema": "{"}, ValueError, "json_schema: not JSON: "),
-        ({"json_schema": {"items": {"not": {}}}}, ValueError, "json_schema at /items, keyword `not`: not supported"),
+        ({"json_schema": {"items": {"$dynamicRef": "#a"}}}, ValueError, "json_schema at /items, keyword `$dynamicRef`: not supported"),
         ({"json_schema": {"minimum": float("nan")}}, ValueError, "json_schema: not JSON: "),
         ({"json_schema": {"type": object()}}, TypeError, "json_schema: Object of type object is not JSON serializable"),
         ({"regex": "("}, ValueError, "regex: "),
