@@ -485,7 +485,7 @@ def test_packages_and_libraries_of_mojo_are_told_apart(tmp_path: Path) -> None:
         InferenceSession(custom_extensions=tmp_path)
     for name in ("ops.mojopkg", "ops.mojoc", "ops.mojo"):
         (tmp_path / name).touch()
-        with pytest.raises(RuntimeError, match=name):
+        with pytest.raises(RuntimeError, match=f"{name}: Mojo is not read"):
             InferenceSession(custom_extensions=tmp_path / name)
 
 

@@ -17,8 +17,13 @@ impl Library {
         if path.is_dir() {
             return package::open(&path);
         }
-        match path.extension() {
-            Some(extension) if extension == "rs" => load(&source::compile(&path, compiler)?, None),
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => load(&source::compile(&path, compiler)?, None),
+            Some("mojo" | "mojoc" | "mojopkg") => {
+                let message =
+                    "Mojo is not read: write the ops in Rust, C or C++ (docs/write-an-extension.md)";
+                Err(Error::NotALibrary { path, message: message.to_string() })
+            }
             _ => load(&path, None),
         }
     }
