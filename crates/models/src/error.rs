@@ -16,12 +16,15 @@ pub enum Error {
         message: String,
     },
     /// The architecture is not one of [`crate::ARCHITECTURES`].
-    #[error("unsupported architecture `{found}`; supported: {supported}")]
+    #[error(
+        "unsupported architecture `{found}`; the nearest that run here: {nearest}\nTransformers may run it, from a folder or \
+         repo in safetensors: --engine huggingface (engine=\"huggingface\" in Python)\n`peri list` shows all that run here"
+    )]
     Architecture {
         /// As the checkpoint names it.
         found: String,
-        /// The names we know, in the same naming.
-        supported: String,
+        /// The names most like it that we know, in the same naming.
+        nearest: String,
     },
     /// The model makes embeddings and no text.
     #[error("{name} is an encoder: it makes embeddings, not text")]

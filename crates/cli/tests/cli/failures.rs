@@ -101,7 +101,7 @@ fn files_that_are_not_models_are_errors() {
 }
 
 #[test]
-fn an_unknown_architecture_lists_the_known() {
+fn an_unknown_architecture_has_three_lines() {
     let folder = Folder::new("architecture");
     let mut bytes = std::fs::read(storyteller()).unwrap();
     for at in 0..bytes.len() - 5 {
@@ -110,7 +110,8 @@ fn an_unknown_architecture_lists_the_known() {
         }
     }
     let path = folder.file("alpha.gguf", bytes);
-    let parts = ["unsupported architecture `alpha`", "supported: llama", "`peri list` shows all"];
+    let nearest = "unsupported architecture `alpha`; the nearest that run here: llama, ";
+    let parts = [nearest, "--engine huggingface", "`peri list` shows all"];
     check(&peri(&["generate", "--model", &path, "x"]), 3, &parts);
 }
 

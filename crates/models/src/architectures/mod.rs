@@ -366,10 +366,22 @@ fn find(
         if encoders.clone().any(|encoder| encoder == name) {
             return Error::NotADecoder { name: name.to_string() };
         }
-        let mut supported: Vec<&str> = ARCHITECTURES.iter().map(key).chain(encoders).collect();
-        supported.dedup();
-        Error::Architecture { found: name.to_string(), supported: supported.join(", ") }
+        let nearest = nearest_names(name, ARCHITECTURES.iter().map(key).chain(encoders)).join(", ");
+        Error::Architecture { found: name.to_string(), nearest }
     })
+}
+
+/// The three names most like the given one; case does not count.
+pub fn nearest_names<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let given = given.to_lowercase();
+    let mut rated: Vec<(f64, &str)> = Vec::new();
+    for name in names {
+        if !rated.iter().any(|(_, known)| *known == name) {
+            rated.push((strsim::jaro_winkler(&given, &name.to_lowercase()), name));
+        }
+    }
+    rated.sort_by(|one, other| other.0.total_cmp(&one.0));
+    rated.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]
