@@ -88,6 +88,16 @@ impl TokenizerFiles {
         Ok(TokenizerFiles { path: path.to_owned(), bytes, merges, kind, companions })
     }
 
+    /// A `tokenizer.json` that is in memory, with the configuration files of a folder.
+    ///
+    /// # Errors
+    /// If one of these cannot be read.
+    pub(super) fn of_json(json: Vec<u8>, directory: &Path) -> Result<TokenizerFiles, Error> {
+        let path = directory.join("tokenizer.json");
+        let companions = Companions::beside(&path)?;
+        Ok(TokenizerFiles { path, bytes: json, merges: String::new(), kind: Kind::HuggingFace, companions })
+    }
+
     /// Reads the tokenizer of a folder.
     ///
     /// # Errors

@@ -183,6 +183,14 @@ impl Tokenizer {
         TokenizerFiles::in_folder(directory.as_ref())?.tokenizer()
     }
 
+    /// From the content of a `tokenizer.json` that a model's folder lacks, with the configuration files of that folder.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_file`].
+    pub fn from_json(json: Vec<u8>, directory: impl AsRef<Path>) -> Result<Self, Error> {
+        TokenizerFiles::of_json(json, directory.as_ref())?.tokenizer()
+    }
+
     /// From the metadata of a GGUF file.
     ///
     /// # Errors
