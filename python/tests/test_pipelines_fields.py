@@ -50,7 +50,7 @@ def test_limits_and_caches_change_no_answer(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"engine": PipelineEngine.HUGGINGFACE},
+        {"python": "python3"},
         {"architecture": "NoSuchModel"},
         {"quantization_encoding": SupportedEncoding.q6_k},
         {"max_length": 100_000},

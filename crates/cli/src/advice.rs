@@ -64,7 +64,8 @@ pub(crate) fn of(error: &pipelines::Error) -> (u8, Option<&'static str>) {
         Error::NoCandidate { .. } => {
             (FAILURE, Some("the weights may be damaged: compare them with the original"))
         }
-        Error::NoChatTemplate => (USAGE, None),
+        Error::NoChatTemplate | Error::NoGraph { .. } => (USAGE, None),
+        Error::Worker { .. } => (MODEL, None),
         Error::Engine(engine::Error::Artifact { .. } | engine::Error::File { .. }) => (
             MODEL,
             Some("save it again with --save-to-serialized-model-path, or leave --serialized-model-path out"),
@@ -162,9 +163,6 @@ fn model(error: &models::Error) -> Option<&'static str> {
     use models::Error;
     match error {
         Error::Weights(error) => weights(error),
-        Error::Architecture { .. } => {
-            Some("choose a model of a supported architecture; `peri list` shows all")
-        }
         Error::Config { .. } => {
             Some("a folder needs the config.json of its weights; a GGUF file contains its own")
         }

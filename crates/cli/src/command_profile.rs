@@ -37,6 +37,7 @@ const MODEL: &[&str] = &[
     "weights_dtype",
     "quantize",
     "revision",
+    "python",
 ];
 /// Fields the compiled graph depends on.
 const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size", "cache_dtype", "reproducible"];

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
 use clap_complete::ArgValueCompleter;
 use pipelines::Error;
-use pipelines::config::{FIELDS, Field, Item, Layers, Origin, SettingsTable, TableSetting};
+use pipelines::config::{FIELDS, Field, Item, Layers, Origin, PipelineEngine, SettingsTable, TableSetting};
 use serde_json::Value;
 
 use crate::command_profile::{self, CommandProfile};
@@ -228,6 +228,11 @@ impl Given {
             wrong.extend(layers.set(field, value, Origin::Argument).err());
         }
         Error::check_all(wrong)?;
+        // A default of some commands, which this engine cannot follow.
+        let is_default = !layers.is_set("enable_prefix_caching");
+        if is_default && layers.config().engine == Some(PipelineEngine::HuggingFace) {
+            layers.set("enable_prefix_caching", &false.into(), Origin::Command)?;
+        }
         Ok(layers)
     }
 

@@ -59,7 +59,7 @@ fn load(path: &Path, set: InstructionSet, threads: usize) -> TextModel {
 
 /// The golden lines of a sequence that runs together with some others.
 fn run(model: &TextModel, name: &str, others: u64) -> Vec<String> {
-    let vocab = model.decoder().vocab;
+    let vocab = model.vocab();
     let token = |seed: usize, i: usize| ((seed * 31 + i * i * 7 + i * 13 + 3) % vocab) as u32;
     let slice = |id: u64, cached: usize, tokens: Vec<u32>| Slice {
         id: SequenceId(id),

@@ -16,6 +16,8 @@ pub struct Slice {
     pub siblings: Vec<SequenceId>,
     /// Tokens that the cache holds already.
     pub cached: usize,
+    /// How many tokens of the sequence are its prompt; 0 if that is not known.
+    pub prompt: usize,
     /// The tokens that run.
     pub tokens: Vec<u32>,
     /// The pages of the sequence, enough for both.
@@ -46,6 +48,7 @@ impl Slice {
             id: sequence.id,
             siblings: sequence.siblings.clone(),
             cached: sequence.cached,
+            prompt: sequence.prompt,
             tokens: sequence.tokens[sequence.cached..end].to_vec(),
             pages: sequence.pages.clone(),
             predicts,
@@ -157,6 +160,7 @@ mod tests {
             id: SequenceId(id),
             siblings: Vec::new(),
             cached,
+            prompt: 0,
             tokens: tokens.to_vec(),
             pages: pages.to_vec(),
             predicts: outputs > 0,

@@ -11,14 +11,16 @@ use weights::Format;
 
 use crate::Error;
 use crate::classifier::{ClassifierConfig, PairTemplate, ScoreActivation};
-use crate::compiled::{CompiledPlan, Loaded};
+use crate::compiled::{CompiledPlan, Loaded, LoadedGraph, Program};
 use crate::plan::{Plan, Task};
 use crate::texts::{self, TextRows};
 use crate::vectors::Tokens;
 
 /// A model ready to classify texts and to score pairs of them.
 pub struct ClassificationModel {
-    loaded: Loaded,
+    plan: Plan,
+    tokenizer: Arc<Tokenizer>,
+    graph: LoadedGraph,
     files: ClassifierConfig,
     pair_template: Option<PairTemplate>,
 }
@@ -35,18 +37,21 @@ impl CompiledPlan {
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<ClassificationModel, Error> {
+        let other = models::Error::NotAClassifier { name: self.plan().architecture().to_string() };
         if self.task() != Task::Classify {
-            return Err(models::Error::NotAClassifier { name: self.plan().architecture().to_string() }.into());
+            return Err(other.into());
         }
-        let loaded = self.init(session, progress)?;
-        let checkpoint = &loaded.checkpoint;
+        let Loaded { plan, tokenizer, program: Program::Graph(graph) } = self.init(session, progress)? else {
+            return Err(other.into());
+        };
+        let checkpoint = &graph.checkpoint;
         let files = match checkpoint.weights().format() {
             Format::Gguf => ClassifierConfig::of_gguf(checkpoint.weights().metadata())?,
-            _ => ClassifierConfig::of_folder(loaded.plan.folder())?,
+            _ => ClassifierConfig::of_folder(plan.folder())?,
         };
-        let own_template = || loaded.plan.chat_template();
-        let pair_template = PairTemplate::of(checkpoint, &loaded.tokenizer, &files, own_template)?;
-        Ok(ClassificationModel { loaded, files, pair_template })
+        let own_template = || plan.chat_template();
+        let pair_template = PairTemplate::of(checkpoint, &tokenizer, &files, own_template)?;
+        Ok(ClassificationModel { plan, tokenizer, graph, files, pair_template })
     }
 }
 
@@ -65,7 +70,7 @@ impl ClassificationModel {
 
     /// The plan that it was loaded with.
     pub fn plan(&self) -> &Plan {
-        &self.loaded.plan
+        &self.plan
     }
 
     /// The names of the labels, in the order of the scores.
@@ -80,7 +85,7 @@ impl ClassificationModel {
 
     /// The most tokens of a text or a pair as the model's files say, those around it included.
     pub fn max_length(&self) -> usize {
-        let context = self.loaded.checkpoint.network.context_length();
+        let context = self.graph.checkpoint.network.context_length();
         self.files.max_length.map_or(context, |length| length.min(context))
     }
 
@@ -101,17 +106,25 @@ impl ClassificationModel {
 
     /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
-        &self.loaded.checkpoint
+        &self.graph.checkpoint
     }
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.loaded.tokenizer
+        &self.tokenizer
     }
 
     /// The executable.
     pub fn model(&self) -> &Model {
-        &self.loaded.model
+        &self.graph.model
+    }
+
+    /// Checks that it can run: its files are as they were.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub fn check(&self) -> Result<(), Error> {
+        Ok(self.graph.model.check_files()?)
     }
 
     /// The logits of texts, one for each label.
@@ -120,9 +133,9 @@ impl ClassificationModel {
     /// If the model fails.
     pub(crate) fn logits(&self, texts: &[&Tokens]) -> Result<Vec<Vec<f32>>, Error> {
         let labels = self.labels().len();
-        if matches!(self.loaded.checkpoint.network, Network::Decoder(_)) {
+        if matches!(self.graph.checkpoint.network, Network::Decoder(_)) {
             let texts: Vec<&[u32]> = texts.iter().map(|text| &text.ids[..]).collect();
-            let logits = texts::decode(&self.loaded, &texts, TextRows::Last, labels)?;
+            let logits = texts::decode(&self.plan, &self.graph, &texts, TextRows::Last, labels)?;
             return Ok((0..logits.rows()).map(|row| logits.row(row).to_vec()).collect());
         }
         let mut offsets = vec![0_u32];
@@ -136,20 +149,20 @@ impl ClassificationModel {
             let types: Vec<u32> = texts.iter().flat_map(|text| text.all_types()).collect();
             inputs.push(Buffer::from_slice([types.len()], &types));
         }
-        let outputs = self.loaded.model.execute(&inputs)?;
+        let outputs = self.graph.model.execute(&inputs)?;
         let logits = outputs[0].read().expect("the output is not written by another");
         Ok(logits.as_slice::<f32>().chunks_exact(labels).map(<[f32]>::to_vec).collect())
     }
 
     /// How many types of tokens the model tells apart.
     pub(crate) fn token_types(&self) -> usize {
-        match &self.loaded.checkpoint.network {
+        match &self.graph.checkpoint.network {
             Network::Encoder(encoder) => encoder.token_types.unwrap_or(1),
             Network::Decoder(_) => 1,
         }
     }
 
     fn head(&self) -> &ClassificationHead {
-        self.loaded.checkpoint.network.head().expect("a model that was compiled to classify has a head")
+        self.graph.checkpoint.network.head().expect("a model that was compiled to classify has a head")
     }
 }

@@ -7,20 +7,25 @@ use engine::{
     CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
     WeightsRegistry,
 };
-use models::{Checkpoint, Network};
+use models::Checkpoint;
 use tensor::{DType, Shape, Tensor};
 use text::Tokenizer;
 
-use crate::Error;
 use crate::error::InvalidField;
-use crate::memory;
+use crate::huggingface::TransformersModel;
 use crate::plan::{Identity, Plan, Task};
+use crate::{Error, memory};
 
-/// A plan whose graph is compiled. No weights are read yet.
+/// A plan whose graph is compiled, if its engine has graphs. No weights are read yet.
 pub struct CompiledPlan {
     plan: Plan,
-    checkpoint: Arc<Checkpoint>,
     task: Task,
+    graph: Option<CompiledGraph>,
+}
+
+/// A compiled graph, and what its weights are bound from.
+struct CompiledGraph {
+    checkpoint: Arc<Checkpoint>,
     model: CompiledModel,
     /// The identity to save the model with, if it is to be saved.
     identity: Option<Identity>,
@@ -29,8 +34,21 @@ pub struct CompiledPlan {
 /// A model with its weights and its tokenizer.
 pub(crate) struct Loaded {
     pub(crate) plan: Plan,
-    pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) program: Program,
+}
+
+/// What runs a model.
+pub(crate) enum Program {
+    /// A graph on our devices.
+    Graph(LoadedGraph),
+    /// A process of its own.
+    Transformers(Arc<TransformersModel>),
+}
+
+/// A graph with its weights.
+pub(crate) struct LoadedGraph {
+    pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) model: Model,
 }
 
@@ -42,16 +60,16 @@ impl Plan {
         own.unwrap_or_else(|| session.kernel_settings().reproducible)
     }
 
-    /// Compiles the model to classify if it has a head that scores texts; if not, to write if it is a decoder, and to embed
+    /// Compiles the model, unless another engine runs it: to classify if it has a head that scores texts; if not, to write if it is a decoder, and to embed
     /// if it is an encoder. Or reads it from the file of `serialized_model_path`.
     ///
     /// # Errors
     /// If the graph cannot be compiled, or the file was made from another model or with other settings.
     pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
-        let task = match self.network() {
-            _ if self.is_classifier() => Task::Classify,
-            Network::Decoder(_) => Task::Write,
-            Network::Encoder(_) => Task::Embed,
+        let task = match self.is_classifier() {
+            true => Task::Classify,
+            false if self.is_encoder() => Task::Embed,
+            false => Task::Write,
         };
         CompiledPlan::new(session, self, task)
     }
@@ -59,6 +77,9 @@ impl Plan {
 
 impl CompiledPlan {
     pub(crate) fn new(session: &InferenceSession, plan: Plan, task: Task) -> Result<CompiledPlan, Error> {
+        if plan.runs_elsewhere() {
+            return Ok(CompiledPlan { plan, task, graph: None });
+        }
         // PyTorch files have no headers that a graph could be built from.
         let plan = if plan.checkpoint().is_none() { plan.checked()?.fetch(&|_| ())? } else { plan };
         let checkpoint = plan.checkpoint().map(Arc::clone).expect("weights that are here are open");
@@ -86,7 +107,7 @@ impl CompiledPlan {
                 (session.compile_with(&graph, &options)?, identity)
             }
         };
-        Ok(CompiledPlan { plan, checkpoint, task, model, identity })
+        Ok(CompiledPlan { plan, task, graph: Some(CompiledGraph { checkpoint, model, identity }) })
     }
 
     /// The plan.
@@ -94,14 +115,14 @@ impl CompiledPlan {
         &self.plan
     }
 
-    /// The checkpoint.
-    pub fn checkpoint(&self) -> &Checkpoint {
-        &self.checkpoint
+    /// The checkpoint; `None` if the model does not run as a graph.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.graph.as_ref().map(|graph| &*graph.checkpoint)
     }
 
-    /// The compiled model, for printing its execution plan.
-    pub fn model(&self) -> &CompiledModel {
-        &self.model
+    /// The compiled model, for printing its execution plan; `None` if the model does not run as a graph.
+    pub fn model(&self) -> Option<&CompiledModel> {
+        self.graph.as_ref().map(|graph| &graph.model)
     }
 
     /// What it was compiled for.
@@ -109,17 +130,50 @@ impl CompiledPlan {
         self.task
     }
 
-    /// Fetches the weights if need be, binds and packs them, and builds the tokenizer meanwhile. Calls `progress` after
-    /// each weight.
+    /// Fetches the weights if need be, binds and packs them or has another engine load them, and builds the tokenizer
+    /// meanwhile. Calls `progress` after each weight.
     ///
     /// # Errors
-    /// If the model does not fit into memory, a weight cannot be packed, or there is no tokenizer.
+    /// If the model does not fit into memory, a weight cannot be packed, the engine cannot load the model, or there is no
+    /// tokenizer.
     pub(crate) fn init(
-        mut self,
+        self,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Loaded, Error> {
-        let plan = self.plan.checked()?.fetch(&|_| ())?;
+        let CompiledPlan { plan, task, graph } = self;
+        let plan = plan.checked()?.fetch(&|_| ())?;
+        let (program, tokenizer) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| plan.tokenizer());
+            let program = match graph {
+                Some(graph) => graph.init(&plan, session, progress).map(Program::Graph),
+                None => {
+                    let threads = session.devices()[0].threads();
+                    memory::check(plan.weight_bytes().unwrap_or(0), 0, 0)
+                        .map_err(Error::from)
+                        .and_then(|()| TransformersModel::load(&plan, task, threads))
+                        .map(|model| Program::Transformers(Arc::new(model)))
+                }
+            };
+            (program, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let program = program?;
+        let tokenizer = Arc::new(match (tokenizer, &program) {
+            // Of a kind that is not read here, or made by code of the model. Our own error says more if there is none.
+            (Err(error), Program::Transformers(model)) => model.tokenizer(&plan).map_err(|_| error)?,
+            (tokenizer, _) => tokenizer?,
+        });
+        Ok(Loaded { plan, tokenizer, program })
+    }
+}
+
+impl CompiledGraph {
+    fn init(
+        mut self,
+        plan: &Plan,
+        session: &InferenceSession,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<LoadedGraph, Error> {
         let checkpoint = plan.checkpoint().map_or(self.checkpoint, Arc::clone);
         memory::check(checkpoint.bytes(), 0, 0)?;
         let mut registry: Box<dyn WeightsRegistry> = Box::new(CheckpointWeights(Arc::clone(&checkpoint)));
@@ -133,13 +187,46 @@ impl CompiledPlan {
             registry = Box::new(());
         }
         let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
-        let (model, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| plan.tokenizer());
-            let model = session.init_with(&self.model, &*registry, options);
-            (model, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        let (model, tokenizer) = (model?, Arc::new(tokenizer?));
-        Ok(Loaded { plan, checkpoint, tokenizer, model })
+        let model = session.init_with(&self.model, &*registry, options)?;
+        Ok(LoadedGraph { checkpoint, model })
+    }
+}
+
+impl Loaded {
+    /// The checkpoint of a graph.
+    pub(crate) fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.graph().map(|graph| &*graph.checkpoint)
+    }
+
+    /// The executable of a graph.
+    pub(crate) fn model(&self) -> Option<&Model> {
+        self.graph().map(|graph| &graph.model)
+    }
+
+    /// Rows of the embedding: one more than the highest token.
+    pub(crate) fn vocab(&self) -> usize {
+        match &self.program {
+            Program::Graph(graph) => graph.checkpoint.network.vocab(),
+            Program::Transformers(model) => model.vocab().unwrap_or_else(|| self.tokenizer.vocab_size()),
+        }
+    }
+
+    fn graph(&self) -> Option<&LoadedGraph> {
+        match &self.program {
+            Program::Graph(graph) => Some(graph),
+            Program::Transformers(_) => None,
+        }
+    }
+
+    /// Checks that it can run.
+    ///
+    /// # Errors
+    /// If a file of the weights has changed, or the process that runs the model has ended.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.program {
+            Program::Graph(graph) => Ok(graph.model.check_files()?),
+            Program::Transformers(model) => model.check_alive(),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tensor::{Buffer, ReadGuard};
 use text::Tokenizer;
 use weights::Format;
 
-use crate::compiled::{CompiledPlan, Loaded};
+use crate::compiled::{CompiledPlan, Loaded, LoadedGraph, Program};
 use crate::dense::{DenseLayer, DenseLayers};
 use crate::plan::{Plan, Task};
 use crate::runner::Logits;
@@ -50,21 +50,22 @@ impl CompiledPlan {
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
+        let name = || self.plan().architecture().to_string();
         match self.task() {
             Task::Embed => {}
-            Task::Write => drop(self.checkpoint().encoder()?),
-            Task::Classify => return Err(not_for_embeddings(self.checkpoint())),
+            Task::Write => return Err(models::Error::NotAnEncoder { name: name() }.into()),
+            Task::Classify => return Err(not_for_embeddings(self.plan())),
         }
         // A remote model's files are asked once they are here.
         let early = self.plan().is_local().then(|| files(self.plan(), self.checkpoint())).transpose()?;
         let loaded = self.init(session, progress)?;
-        let files = early.map_or_else(|| files(&loaded.plan, &loaded.checkpoint), Ok)?;
-        if loaded.checkpoint.network.head().is_some() && files.pooling.is_none() {
-            return Err(not_for_embeddings(&loaded.checkpoint));
+        let files = early.map_or_else(|| files(&loaded.plan, loaded.checkpoint()), Ok)?;
+        if loaded.plan.is_classifier() && files.pooling.is_none() {
+            return Err(not_for_embeddings(&loaded.plan));
         }
-        let width = width(&loaded.checkpoint.network);
-        let layers = match loaded.checkpoint.weights().format() {
-            Format::Gguf => DenseLayer::of_gguf(loaded.checkpoint.weights()),
+        let width = width(&loaded);
+        let layers = match loaded.checkpoint().map(Checkpoint::weights) {
+            Some(weights) if weights.format() == Format::Gguf => DenseLayer::of_gguf(weights),
             _ => files.dense.iter().map(|folder| DenseLayer::of_folder(folder)).collect::<Result<_, _>>()?,
         };
         let dense = DenseLayers::load(session, &layers, width)?;
@@ -94,19 +95,18 @@ impl EmbeddingModel {
     /// How hidden states become one vector, as the model's files say; where they are silent, the mean for encoders,
     /// and nothing for decoders.
     pub fn pooling(&self) -> Option<Pooling> {
-        let of_encoders =
-            matches!(self.loaded.checkpoint.network, Network::Encoder(_)).then_some(Pooling::Mean);
+        let of_encoders = self.loaded.plan.is_encoder().then_some(Pooling::Mean);
         self.files.pooling.or(of_encoders)
     }
 
     /// Dims of vectors of which all are wanted.
     pub fn dimensions(&self) -> usize {
-        self.dense.as_ref().map_or_else(|| width(&self.loaded.checkpoint.network), |layers| layers.width)
+        self.dense.as_ref().map_or_else(|| width(&self.loaded), |layers| layers.width)
     }
 
     /// The most tokens of a text as the model's files say, those around it included.
     pub fn max_length(&self) -> usize {
-        let context = self.loaded.checkpoint.network.context_length();
+        let context = self.loaded.plan.context_length();
         self.files.max_length.map_or(context, |length| length.min(context))
     }
 
@@ -115,9 +115,14 @@ impl EmbeddingModel {
         &self.files.prompts
     }
 
-    /// The checkpoint.
-    pub fn checkpoint(&self) -> &Checkpoint {
-        &self.loaded.checkpoint
+    /// Rows of the embedding: one more than the highest token.
+    pub fn vocab(&self) -> usize {
+        self.loaded.vocab()
+    }
+
+    /// The checkpoint; `None` if the model does not run as a graph.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.loaded.checkpoint()
     }
 
     /// The tokenizer.
@@ -125,9 +130,17 @@ impl EmbeddingModel {
         &self.loaded.tokenizer
     }
 
-    /// The executable.
-    pub fn model(&self) -> &Model {
-        &self.loaded.model
+    /// The executable; `None` if the model does not run as a graph.
+    pub fn model(&self) -> Option<&Model> {
+        self.loaded.model()
+    }
+
+    /// Checks that it can run: its files are as they were, and the process that runs it, if there is one, has not ended.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        self.loaded.check()
     }
 
     /// What the model's files say of embeddings.
@@ -144,13 +157,17 @@ impl EmbeddingModel {
         for text in texts {
             offsets.push(offsets[offsets.len() - 1] + text.len());
         }
-        let states = match &self.loaded.checkpoint.network {
-            Network::Encoder(_) => States::Encoded(self.encode(texts, &offsets)?),
-            Network::Decoder(decoder) => {
-                States::Decoded(texts::decode(&self.loaded, texts, TextRows::All, decoder.hidden)?)
-            }
+        let width = width(&self.loaded);
+        let states = match &self.loaded.program {
+            Program::Transformers(model) => States::Decoded(model.hidden(texts)?),
+            Program::Graph(graph) => match graph.checkpoint.network {
+                Network::Encoder(_) => States::Encoded(encode(graph, texts, &offsets)?),
+                Network::Decoder(_) => {
+                    States::Decoded(texts::decode(&self.loaded.plan, graph, texts, TextRows::All, width)?)
+                }
+            },
         };
-        Ok(Hidden { states, offsets, width: width(&self.loaded.checkpoint.network) })
+        Ok(Hidden { states, offsets, width })
     }
 
     /// What the layers behind the pooling make of vectors.
@@ -163,14 +180,14 @@ impl EmbeddingModel {
             None => Ok(vectors),
         }
     }
+}
 
-    fn encode(&self, texts: &[&[u32]], offsets: &[usize]) -> Result<ReadGuard, Error> {
-        let (tokens, offsets) = (texts.concat(), offsets.iter().map(|&row| row as u32).collect::<Vec<_>>());
-        let inputs =
-            [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
-        let outputs = self.loaded.model.execute(&inputs)?;
-        Ok(outputs[0].read().expect("nothing else writes the output"))
-    }
+/// The hidden states of texts through an encoder.
+fn encode(graph: &LoadedGraph, texts: &[&[u32]], offsets: &[usize]) -> Result<ReadGuard, Error> {
+    let (tokens, offsets) = (texts.concat(), offsets.iter().map(|&row| row as u32).collect::<Vec<_>>());
+    let inputs = [Buffer::from_slice([tokens.len()], &tokens), Buffer::from_slice([offsets.len()], &offsets)];
+    let outputs = graph.model.execute(&inputs)?;
+    Ok(outputs[0].read().expect("nothing else writes the output"))
 }
 
 impl Hidden {
@@ -190,21 +207,24 @@ impl Hidden {
 }
 
 /// Dims of hidden states.
-fn width(network: &Network) -> usize {
-    match network {
-        Network::Encoder(encoder) => encoder.hidden,
-        Network::Decoder(decoder) => decoder.hidden,
+fn width(loaded: &Loaded) -> usize {
+    match &loaded.program {
+        Program::Transformers(model) => model.width(),
+        Program::Graph(graph) => match &graph.checkpoint.network {
+            Network::Encoder(encoder) => encoder.hidden,
+            Network::Decoder(decoder) => decoder.hidden,
+        },
     }
 }
 
-fn not_for_embeddings(checkpoint: &Checkpoint) -> Error {
-    Error::NotForEmbeddings { architecture: checkpoint.config.architecture.clone() }
+fn not_for_embeddings(plan: &Plan) -> Error {
+    Error::NotForEmbeddings { architecture: plan.architecture().to_string() }
 }
 
 /// What a model's files say of embeddings: GGUF metadata, or files in its folder.
-fn files(plan: &Plan, checkpoint: &Checkpoint) -> Result<EmbeddingConfig, Error> {
-    match checkpoint.weights().format() {
-        Format::Gguf => EmbeddingConfig::of_gguf(checkpoint.weights().metadata()),
+fn files(plan: &Plan, checkpoint: Option<&Checkpoint>) -> Result<EmbeddingConfig, Error> {
+    match checkpoint.map(Checkpoint::weights) {
+        Some(weights) if weights.format() == Format::Gguf => EmbeddingConfig::of_gguf(weights.metadata()),
         _ => EmbeddingConfig::of_folder(plan.folder()),
     }
 }

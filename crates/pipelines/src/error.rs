@@ -336,6 +336,29 @@ pub enum Error {
         limit: Duration,
     },
 
+    /// A model that the engine `huggingface` cannot load or run.
+    #[error("engine huggingface ({python}): {problem}")]
+    Worker {
+        /// The interpreter.
+        python: String,
+        /// What it says.
+        problem: String,
+    },
+
+    /// The process of the engine `huggingface` has ended.
+    #[error("engine huggingface: its process has ended: {end}")]
+    WorkerEnded {
+        /// Its exit status, and its last line on standard error.
+        end: String,
+    },
+
+    /// Something that only models with a graph can do.
+    #[error("{what} needs a graph, and the engine huggingface has none: use the engine max for this")]
+    NoGraph {
+        /// What was asked for.
+        what: &'static str,
+    },
+
     /// A defect of ours that one sequence came upon.
     #[error("internal error while generating a token: {0}")]
     Defect(String),
@@ -389,6 +412,11 @@ impl Error {
     /// Whether a file that the model's weights are mapped from has changed: it must be loaded again.
     pub fn is_file_changed(&self) -> bool {
         matches!(self, Error::Engine(error) if error.is_file_changed())
+    }
+
+    /// Whether the process that runs the model has ended: it must be loaded again.
+    pub fn is_worker_ended(&self) -> bool {
+        matches!(self, Error::WorkerEnded { .. })
     }
 
     /// All that went wrong, if anything did.

@@ -14,6 +14,7 @@ mod embedder;
 mod embedding_model;
 pub mod error;
 mod generator;
+mod huggingface;
 mod kv_cache;
 mod memory;
 mod plan;
@@ -53,6 +54,7 @@ pub use generator::{
     MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob, TokenLogprobs, Warning,
     random_seed,
 };
+pub use huggingface::set_python;
 pub use kv_cache::{
     CacheEvent, KvCache, Page, PageCopy, PrefixEnd, PrefixStats, SLOTS_PER_SEQUENCE, Sequence, SequenceId,
     StateSlot,

@@ -1,4 +1,5 @@
-//! Runs a batch through the model: the one place that knows how a decoder graph is called.
+//! Runs a batch through the model: a [`Runner`] for whatever runs it, and the one place that knows how a decoder graph is
+//! called.
 
 use engine::{ExecuteOptions, Model, Profile, TensorSpec};
 use graph::{Bindings, Dim, Kind};
@@ -6,11 +7,38 @@ use models::state;
 use tensor::{Buffer, DType, ReadGuard};
 
 use crate::batch::{Batch, BatchInputs};
-use crate::kv_cache::{PageCopy, SLOTS_PER_SEQUENCE};
+use crate::kv_cache::{PageCopy, SLOTS_PER_SEQUENCE, SequenceId};
 use crate::{Error, OutOfMemory};
 
-/// An executable model with its state.
-pub struct Runner {
+/// A model with what it keeps of the texts that it reads.
+pub struct Runner(Box<dyn StepModel>);
+
+/// What runs steps.
+pub(crate) trait StepModel: Send {
+    /// Begins a step: copies pages, in order. This must happen once: a page that is read may be written by a later copy or
+    /// by a slice.
+    fn begin(&mut self, copies: &[PageCopy]);
+
+    /// Runs the slices of the step that began, or some of them.
+    ///
+    /// # Errors
+    /// If the model refuses its inputs, or fails. The slices can then run again.
+    fn run_slices(&mut self, batch: &Batch) -> Result<Logits, Error>;
+
+    /// Runs a batch again and measures each part of it; `None` if the model has no parts that can be seen.
+    fn profile(&mut self, _: &Batch) -> Option<Result<Profile, Error>> {
+        None
+    }
+
+    /// Forgets what is kept of sequences that gave their pages back. Pages need no such care: whoever gets them writes them.
+    fn release(&mut self, _: &[SequenceId]) {}
+
+    /// Forgets what is kept of all sequences.
+    fn clear(&mut self) {}
+}
+
+/// An executable graph with its state.
+pub(crate) struct GraphRunner {
     model: Model,
     /// For each input of the model what it keeps there between steps, or what else it takes.
     inputs: Vec<Input>,
@@ -35,8 +63,9 @@ enum Input {
 }
 
 impl Runner {
-    /// A runner with an empty state of so many pages; each row of the output has `width` numbers. Memory is taken page by
-    /// page as sequences grow. If the model keeps a state of each sequence, there are two slots, enough for one sequence.
+    /// A runner of a graph, with an empty state of so many pages; each row of the output has `width` numbers. Memory is taken
+    /// page by page as sequences grow. If the model keeps a state of each sequence, there are two slots, enough for one
+    /// sequence.
     ///
     /// # Errors
     /// If the system refuses so much memory.
@@ -52,9 +81,12 @@ impl Runner {
     /// # Errors
     /// As [`Runner::new`].
     pub fn with_slots(model: Model, pages: usize, slots: usize, width: usize) -> Result<Runner, OutOfMemory> {
-        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages, slots));
-        let inputs = inputs.collect::<Result<_, _>>()?;
-        Ok(Runner { model, inputs, spare: None, vocab: width })
+        Ok(Runner::of(GraphRunner::new(model, pages, slots, width)?))
+    }
+
+    /// A runner of something that runs steps.
+    pub(crate) fn of(model: impl StepModel + 'static) -> Runner {
+        Runner(Box::new(model))
     }
 
     /// Runs a batch: stores its keys and values, and gives the logits of the tokens that each slice wants them of,
@@ -63,15 +95,32 @@ impl Runner {
     /// # Errors
     /// If the model refuses its inputs, such as a token beyond the vocabulary.
     pub fn run(&mut self, batch: &Batch) -> Result<Logits, Error> {
-        self.copy_pages(&batch.copies);
-        self.run_slices(batch)
+        self.0.begin(&batch.copies);
+        self.0.run_slices(batch)
     }
 
-    /// As [`Runner::run`], of a batch whose pages were copied.
+    /// Runs a batch as [`Runner::run`] does, and measures how long each step of the plan took.
     ///
     /// # Errors
-    /// As [`Runner::run`]. The slices can then run again: nothing is read but what earlier steps and copies wrote.
-    pub(crate) fn run_slices(&mut self, batch: &Batch) -> Result<Logits, Error> {
+    /// As [`Runner::run`], and if the model is no graph.
+    pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
+        self.0.begin(&batch.copies);
+        self.0.profile(batch).unwrap_or(Err(Error::NoGraph { what: "profile" }))
+    }
+
+    /// What runs the steps.
+    pub(crate) fn steps(&mut self) -> &mut dyn StepModel {
+        &mut *self.0
+    }
+}
+
+impl StepModel for GraphRunner {
+    fn begin(&mut self, copies: &[PageCopy]) {
+        self.copy_pages(copies);
+    }
+
+    /// Nothing is read but what earlier steps and copies wrote.
+    fn run_slices(&mut self, batch: &Batch) -> Result<Logits, Error> {
         let inputs = batch.inputs();
         let output = self.output(inputs.output_rows.shape()[0])?;
         self.model.execute_into(
@@ -84,6 +133,28 @@ impl Runner {
         Ok(Logits { values, vocab: self.vocab })
     }
 
+    fn profile(&mut self, batch: &Batch) -> Option<Result<Profile, Error>> {
+        let profiled = self.model.profile(&self.operands(&batch.inputs()));
+        Some(profiled.map(|(_, profile)| profile).map_err(Error::from))
+    }
+}
+
+impl GraphRunner {
+    /// A runner with an empty state of so many pages and slots; each row of the output has `width` numbers.
+    ///
+    /// # Errors
+    /// If the system refuses so much memory.
+    pub(crate) fn new(
+        model: Model,
+        pages: usize,
+        slots: usize,
+        width: usize,
+    ) -> Result<GraphRunner, OutOfMemory> {
+        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages, slots));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        Ok(GraphRunner { model, inputs, spare: None, vocab: width })
+    }
+
     /// Runs a batch, and gives every output of a model that has others than logits.
     ///
     /// # Errors
@@ -93,15 +164,7 @@ impl Runner {
         Ok(self.model.execute(&self.operands(&batch.inputs()))?)
     }
 
-    /// Runs a batch as [`Runner::run`] does, and tells how long each step of the plan took.
-    pub fn profile(&mut self, batch: &Batch) -> Result<Profile, Error> {
-        self.copy_pages(&batch.copies);
-        let (_, profile) = self.model.profile(&self.operands(&batch.inputs()))?;
-        Ok(profile)
-    }
-
-    /// Copies pages, in order. This must happen once: a page that is read may be written by a later copy or by a slice.
-    pub(crate) fn copy_pages(&self, copies: &[PageCopy]) {
+    fn copy_pages(&self, copies: &[PageCopy]) {
         if copies.is_empty() {
             return;
         }
@@ -172,7 +235,7 @@ impl Input {
 }
 
 /// That an allocation failed, and what it was for.
-fn refused(what: &'static str, error: &tensor::Error) -> OutOfMemory {
+pub(crate) fn refused(what: &'static str, error: &tensor::Error) -> OutOfMemory {
     let bytes = match error {
         tensor::Error::OutOfMemory { bytes } => *bytes as u64,
         other => unreachable!("zeros fail for want of memory alone: {other}"),
@@ -181,6 +244,11 @@ fn refused(what: &'static str, error: &tensor::Error) -> OutOfMemory {
 }
 
 impl Logits {
+    /// Rows of `vocab` numbers.
+    pub(crate) fn new(values: ReadGuard, vocab: usize) -> Logits {
+        Logits { values, vocab }
+    }
+
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.values.as_slice::<f32>().len() / self.vocab

@@ -80,7 +80,7 @@ impl Scorer {
     /// A scorer of windows of up to `window` tokens.
     fn new(model: &Arc<TextModel>, window: usize) -> Result<Scorer, Error> {
         let pages = window.div_ceil(model.page_size()).max(1);
-        let row = model.decoder().vocab.saturating_mul(size_of::<f32>()).max(1);
+        let row = model.vocab().saturating_mul(size_of::<f32>()).max(1);
         let chunk = (LOGITS_BYTES / row).clamp(1, MAX_CHUNK);
         Ok(Scorer { runner: model.runner(pages)?, pages: pages as u32, chunk })
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
-use models::{Checkpoint, Decoder};
+use models::Checkpoint;
 use tensor::DType;
 use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
-use crate::compiled::{CompiledPlan, Loaded};
+use crate::compiled::{CompiledPlan, Loaded, Program};
+use crate::huggingface::TransformersRunner;
 use crate::kv_cache::SLOTS_PER_SEQUENCE;
 use crate::plan::Plan;
 use crate::runner::Runner;
@@ -52,14 +53,14 @@ impl TextModel {
         &self.loaded.plan
     }
 
-    /// The model as a value.
-    pub fn decoder(&self) -> &Decoder {
-        self.loaded.checkpoint.decoder().expect("only decoders are initialized")
+    /// Rows of the embedding: one more than the highest token.
+    pub fn vocab(&self) -> usize {
+        self.loaded.vocab()
     }
 
-    /// The checkpoint.
-    pub fn checkpoint(&self) -> &Checkpoint {
-        &self.loaded.checkpoint
+    /// The checkpoint; `None` if the model does not run as a graph.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.loaded.checkpoint()
     }
 
     /// The tokenizer.
@@ -80,9 +81,17 @@ impl TextModel {
         self.loaded.plan.chat_template()
     }
 
-    /// The executable.
-    pub fn model(&self) -> &Model {
-        &self.loaded.model
+    /// The executable; `None` if the model does not run as a graph.
+    pub fn model(&self) -> Option<&Model> {
+        self.loaded.model()
+    }
+
+    /// Checks that it can run: its files are as they were, and the process that runs it, if there is one, has not ended.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        self.loaded.check()
     }
 
     /// Tokens in a page of the KV cache.
@@ -109,11 +118,17 @@ impl TextModel {
     /// As [`TextModel::runner`].
     pub fn runner_with_slots(&self, pages: usize, slots: usize) -> Result<Runner, OutOfMemory> {
         let plan = &self.loaded.plan;
+        let model = match &self.loaded.program {
+            Program::Graph(graph) => graph.model.clone(),
+            Program::Transformers(model) => {
+                return Ok(Runner::of(TransformersRunner::new(Arc::clone(model))));
+            }
+        };
         let tokens = pages.saturating_mul(self.page_size());
         let cache = (tokens as u64).saturating_mul(plan.cache_bytes_per_token());
         let states = (slots as u64).saturating_mul(plan.state_bytes_per_slot());
         memory::check(0, cache.saturating_add(states), tokens)?;
-        Runner::with_slots(self.loaded.model.clone(), pages, slots, self.decoder().vocab)
+        Runner::with_slots(model, pages, slots, self.vocab())
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::Error;
 use crate::batch::{Batch, Slice};
-use crate::compiled::Loaded;
+use crate::compiled::LoadedGraph;
 use crate::kv_cache::{Page, SequenceId, StateSlot};
 use crate::memory;
+use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
 
 /// The tokens of a text whose results are wanted.
@@ -21,12 +22,13 @@ pub(crate) enum TextRows {
 /// # Errors
 /// If the cache does not fit into memory.
 pub(crate) fn decode(
-    loaded: &Loaded,
+    plan: &Plan,
+    graph: &LoadedGraph,
     texts: &[&[u32]],
     rows: TextRows,
     width: usize,
 ) -> Result<Logits, Error> {
-    let page_size = loaded.plan.config().kv_cache_page_size;
+    let page_size = plan.config().kv_cache_page_size;
     let mut pages = 0;
     let slice = |(index, tokens): (usize, &&[u32])| {
         let first = pages;
@@ -43,9 +45,9 @@ pub(crate) fn decode(
     };
     let slices = texts.iter().enumerate().map(slice).collect();
     let tokens = pages as usize * page_size;
-    let cache = (tokens as u64).saturating_mul(loaded.plan.cache_bytes_per_token());
-    let states = (texts.len() as u64).saturating_mul(loaded.plan.state_bytes_per_slot());
+    let cache = (tokens as u64).saturating_mul(plan.cache_bytes_per_token());
+    let states = (texts.len() as u64).saturating_mul(plan.state_bytes_per_slot());
     memory::check(0, cache.saturating_add(states), tokens)?;
-    let mut runner = Runner::with_slots(loaded.model.clone(), pages as usize, texts.len(), width)?;
+    let mut runner = Runner::with_slots(graph.model.clone(), pages as usize, texts.len(), width)?;
     runner.run(&Batch { slices, ..Batch::default() })
 }

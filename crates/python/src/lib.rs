@@ -68,6 +68,7 @@ mod _perihelion {
         owned::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         pipelines::add_attributes(module.py())?;
+        pipelines::name_interpreter(module.py())?;
         module.add("BufferProtocol", protocol::make(module.py())?)?;
         #[cfg(feature = "panics")]
         module.setattr("_panic", wrap_pyfunction!(running::_panic, module)?)?;

@@ -277,9 +277,11 @@ impl From<&pipelines::Error> for ApiError {
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 ApiError { retry_after, ..ApiError::new(status, "rate_limit_exceeded", message) }
             }
-            E::QueueTimeout { .. } | E::Timeout { .. } | E::Stopped { .. } | E::OutOfMemory(_) => {
-                unavailable(message)
-            }
+            E::QueueTimeout { .. }
+            | E::Timeout { .. }
+            | E::Stopped { .. }
+            | E::OutOfMemory(_)
+            | E::WorkerEnded { .. } => unavailable(message),
             E::Engine(error) if error.is_out_of_memory() || error.is_file_changed() => unavailable(message),
             E::Source(error) => of_source(error),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),

@@ -163,12 +163,19 @@ pub(crate) fn companions(
     ask: bool,
     folder: &str,
 ) -> Result<Vec<String>, Error> {
-    let files = if ask { repo.all_files()? } else { repo.known_files()? };
+    let files = match ask {
+        true => repo.all_files()?,
+        // Code may be missing, of a model whose weights were downloaded without it.
+        false if repo.trust_remote_code() => repo.all_files().or_else(|_| repo.known_files())?,
+        false => repo.known_files()?,
+    };
     let in_folder = |name: &str| {
         let inner = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
         inner.is_some_and(|inner| beside.has(inner))
     };
-    let is_beside = |name: &String| beside.has(name) || !folder.is_empty() && in_folder(name);
+    let is_code = |name: &str| repo.trust_remote_code() && name.ends_with(".py");
+    let is_beside =
+        |name: &String| beside.has(name) || is_code(name) || !folder.is_empty() && in_folder(name);
     Ok(files.into_iter().map(|file| file.name).filter(is_beside).collect())
 }
 

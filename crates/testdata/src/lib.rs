@@ -11,6 +11,7 @@ pub mod hub;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// How the system's message about a missing file or folder begins.
 pub const NO_SUCH_FILE: &str = if cfg!(windows) { "The system cannot find the " } else { "No such file" };
@@ -48,6 +49,25 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     let full = root.join(path);
     assert!(full.exists(), "the shared test data at {} lacks {path}", root.display());
     Some(full)
+}
+
+/// A Python interpreter that has PyTorch and Transformers: that of `PERIHELION_TEST_TRANSFORMERS`, else `python3` if it has
+/// them. `None`, with a line that says the test was skipped, if neither is there. `.ci/run` says it once more at its end.
+///
+/// # Panics
+/// If the variable names one that lacks a package.
+pub fn transformers() -> Option<PathBuf> {
+    let named = std::env::var_os("PERIHELION_TEST_TRANSFORMERS").filter(|path| !path.is_empty());
+    let python = PathBuf::from(named.clone().unwrap_or_else(|| "python3".into()));
+    let run = Command::new(&python).args(["-c", "import torch, transformers"]).output();
+    if run.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    assert!(named.is_none(), "{} cannot import torch and transformers", python.display());
+    eprintln!(
+        "skipped: python3 cannot import torch and transformers: name one that can as PERIHELION_TEST_TRANSFORMERS"
+    );
+    None
 }
 
 /// Says that a test was skipped, and why.

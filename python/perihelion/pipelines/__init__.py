@@ -2,6 +2,7 @@
 
 from .config import (
     AutoConfig,
+    ConfigWarning,
     HuggingFaceRepo,
     KVCacheStrategy,
     ModelInfo,
@@ -35,6 +36,7 @@ __all__ = [
     "AutoConfig",
     "Chunk",
     "CompletionOutput",
+    "ConfigWarning",
     "Embedder",
     "Histogram",
     "HuggingFaceRepo",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AutoConfig",
+    "ConfigWarning",
     "HuggingFaceRepo",
     "KVCacheStrategy",
     "ModelInfo",
@@ -291,7 +292,7 @@ class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
     Fields of our own are keywords too: `revision`, `max_batch_tokens`, `max_step_ms`, `weights_dtype`, `cache_dtype`,
-    `quantize` and `reproducible`. Fields are checked when they are used, all at once.
+    `quantize`, `reproducible` and `python`. Fields are checked when they are used, all at once.
 
     >>> config = PipelineConfig("org/name", cache_strategy=KVCacheStrategy.paged)
     >>> config.max_length, config.short_name
@@ -332,6 +333,7 @@ class PipelineConfig:
     cache_dtype: Optional[str] = field(default=None, kw_only=True)
     quantize: Optional[str] = field(default=None, kw_only=True)
     reproducible: Optional[str] = field(default=None, kw_only=True)
+    python: Optional[Path] = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.huggingface_repo_id = os.fspath(self.huggingface_repo_id)
@@ -461,6 +463,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "quantization_encoding": SupportedEncoding,
     "cache_strategy": KVCacheStrategy,
     "rope_type": RopeType,
+    "python": Path,
 }
 _OWN = [one.name for one in fields(PipelineConfig) if one.kw_only]
 _DEFAULTS: dict[str, Any] = {
@@ -509,6 +512,10 @@ def _device_name(spec: Any) -> str:
     return str(spec)
 
 
+class ConfigWarning(UserWarning):
+    """A setting of a `PipelineConfig` that has no effect, or less than one may think."""
+
+
 def _warn(notes: list[str]) -> None:
-    for note in notes:
-        warn(note)
+    for note in dict.fromkeys(notes):
+        warn(note, ConfigWarning)

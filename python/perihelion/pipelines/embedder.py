@@ -14,7 +14,7 @@ from perihelion._tracebacks import shorten_methods
 from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
 
-from .config import KVCacheStrategy, PipelineConfig
+from .config import KVCacheStrategy, PipelineConfig, _warn
 from .llm import Prompt, _config, _Model, _prompts
 
 __all__ = ["Embedder"]
@@ -42,6 +42,9 @@ class Embedder(_Model[_perihelion.Embedder]):
         ConfigError: the configuration cannot be, with all that is wrong.
         FileNotFoundError: there is no such model.
         OutOfMemory: the model does not fit.
+
+    Warns:
+        ConfigWarning: a field has no effect, or a length is lowered.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Embedder(_Model[_perihelion.Embedder]):
         native_session = None if session is None else session._native
         self._native = _perihelion.Embedder(config._native, num_threads or 0, native_session)
         self._config = config._decided(self._native.config())
+        _warn(self._native.warnings())
 
     @property
     def model(self) -> str:

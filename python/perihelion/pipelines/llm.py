@@ -16,7 +16,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.engine import InferenceSession
 
-from .config import KVCacheStrategy, PipelineConfig
+from .config import KVCacheStrategy, PipelineConfig, PipelineEngine, _warn
 from .params import Chunk, Metrics, RequestOutput, SamplingParams, TokenScores, _chunk, _metrics, _output
 
 __all__ = ["LLM", "Message", "Prompt", "Tokenizer"]
@@ -88,6 +88,9 @@ class LLM(_Model[_perihelion.Generator]):
         FileNotFoundError: there is no such model.
         OutOfMemory: the model does not fit.
 
+    Warns:
+        ConfigWarning: a field has no effect, or a length is lowered.
+
     >>> llm = LLM()
     >>> llm.generate("Once upon a time", SamplingParams(temperature=0, max_tokens=5))[0].text
     ' there was a king who'
@@ -102,10 +105,11 @@ class LLM(_Model[_perihelion.Generator]):
         session: InferenceSession | None = None,
         **fields: Any,
     ) -> None:
-        config = _config(model, {**_USUAL, "enable_prefix_caching": _is_paged(fields)}, fields)
+        config = _config(model, {**_USUAL, "enable_prefix_caching": _shares_prefixes(fields)}, fields)
         native_session = None if session is None else session._native
         self._native = _perihelion.Generator(config._native, num_threads or 0, chat_template, native_session)
         self._config = config._decided(self._native.config())
+        _warn(self._native.warnings())
 
     @property
     def model(self) -> str:
@@ -502,8 +506,10 @@ class _Progress:
             sys.stderr.write("\n")
 
 
-def _is_paged(fields: Mapping[str, Any]) -> bool:
-    return bool(fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged)
+def _shares_prefixes(fields: Mapping[str, Any]) -> bool:
+    """Whether requests share pages of the cache, unless a program says so itself."""
+    is_paged = fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged
+    return bool(is_paged and fields.get("engine") != PipelineEngine.HUGGINGFACE)
 
 
 def _config(

@@ -10,7 +10,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.engine import InferenceSession
 
-from .config import PipelineConfig
+from .config import PipelineConfig, _warn
 from .embedder import _USUAL
 from .llm import _config, _Model
 from .params import Ranked
@@ -47,6 +47,7 @@ class Reranker(_Model[_perihelion.Reranker]):
         native_session = None if session is None else session._native
         self._native = _perihelion.Reranker(config._native, num_threads or 0, native_session)
         self._config = config._decided(self._native.config())
+        _warn(self._native.warnings())
 
     @property
     def model(self) -> str:

@@ -5,7 +5,9 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Attention, Channel, ClassificationHead, Decoder, Encoder, Mixer, Network, StateSpace};
+use models::{
+    Attention, Channel, Checkpoint, ClassificationHead, Decoder, Encoder, Mixer, Network, StateSpace,
+};
 use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
@@ -49,9 +51,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = model::session(1)?;
     let source = arguments.model.source()?;
     let plan = source.open(&Progress::new(true))?;
+    plan.expect_graph("peri inspect")?;
     // The length that the commands that run would choose, and `peri plan` shows; all that was asked for if it does not
     // fit.
-    let asked = || plan.config().max_length.given().unwrap_or(plan.network().context_length());
+    let asked = || plan.config().max_length.given().unwrap_or(plan.context_length());
     let length = plan.max_length().unwrap_or_else(|_| asked());
     let model = model::compile(&session, plan)?;
     print(arguments, &model, length).context("cannot write to standard output")
@@ -69,32 +72,32 @@ fn print(arguments: &Arguments, model: &CompiledPlan, length: usize) -> std::io:
         writeln!(out, "\n{}", tensors(model))?;
     }
     if arguments.plan {
-        writeln!(out, "\n{}", model.model())?;
+        writeln!(out, "\n{}", model.model().expect("it has a graph"))?;
     }
     out.flush()
 }
 
 /// Names and values, in the order they print; the cache is that of a sequence of `length` tokens.
 fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
-    let config = &model.checkpoint().config;
-    let (network, tokens) = match &model.checkpoint().network {
+    let config = &checkpoint(model).config;
+    let (network, tokens) = match &checkpoint(model).network {
         Network::Decoder(decoder) => (decoder_facts(decoder), length),
         Network::Encoder(encoder) => (encoder_facts(encoder), 0),
     };
     let plan = model.plan();
-    let (weights, per_token) = (model.checkpoint().bytes(), plan.cache_bytes_per_token());
+    let (weights, per_token) = (checkpoint(model).bytes(), plan.cache_bytes_per_token());
     let cache = tokens.next_multiple_of(plan.config().kv_cache_page_size) as u64 * per_token;
     let types: Vec<String> =
         bytes_by_type(model).into_iter().map(|(dtype, (count, _))| format!("{count} {dtype}")).collect();
     let mut facts = vec![
         ("name", config.name.as_deref().map_or("(none)".into(), one_line)),
         ("architecture", one_line(&config.architecture)),
-        ("format", model.checkpoint().weights().format().to_string()),
+        ("format", checkpoint(model).weights().format().to_string()),
     ];
     facts.extend(network);
     facts.extend(plan.config().quantize.map(|mix| ("quantized to", mix.name.to_string())));
     facts.push(("tensors", types.join(", ")));
-    let repacked = model.checkpoint().repacked();
+    let repacked = checkpoint(model).repacked();
     if !repacked.is_empty() {
         let repacked: Vec<String> =
             repacked.into_iter().map(|(dtype, count)| format!("{count} {dtype}")).collect();
@@ -228,6 +231,11 @@ fn block(block: &Channel) -> String {
     format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
 }
 
+/// The checkpoint of a model that runs as a graph, which others are refused for not doing.
+fn checkpoint(model: &CompiledPlan) -> &Checkpoint {
+    model.checkpoint().expect("it has a graph")
+}
+
 /// The kind of the tokenizer, or why there is none.
 fn tokenizer(model: &CompiledPlan) -> String {
     model
@@ -239,7 +247,7 @@ fn tokenizer(model: &CompiledPlan) -> String {
 /// Dtype → number of tensors and their bytes.
 fn bytes_by_type(model: &CompiledPlan) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types: BTreeMap<&'static str, (usize, u64)> = BTreeMap::new();
-    for (_, tensor) in model.checkpoint().loaded_weights().tensors() {
+    for (_, tensor) in checkpoint(model).loaded_weights().tensors() {
         let entry = types.entry(tensor.dtype().name()).or_default();
         entry.0 += 1;
         entry.1 += tensor_bytes(tensor);
@@ -254,7 +262,7 @@ fn tensor_bytes(tensor: &tensor::Tensor) -> u64 {
 fn tensors(model: &CompiledPlan) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(["tensor", "type", "shape", "bytes"]);
-    for (name, tensor) in model.checkpoint().loaded_weights().tensors() {
+    for (name, tensor) in checkpoint(model).loaded_weights().tensors() {
         let bytes = grouped(tensor_bytes(tensor) as usize);
         table.add_row([one_line(name), tensor.dtype().to_string(), tensor.shape().to_string(), bytes]);
     }
@@ -263,9 +271,8 @@ fn tensors(model: &CompiledPlan) -> Table {
 }
 
 fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
-    let network = &model.checkpoint().network;
-    let tensors: Vec<serde_json::Value> = model
-        .checkpoint()
+    let network = &checkpoint(model).network;
+    let tensors: Vec<serde_json::Value> = checkpoint(model)
         .loaded_weights()
         .tensors()
         .map(|(name, tensor)| {
@@ -285,7 +292,7 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
         "facts": facts,
         "parameters": network.parameters(),
         "context_length": network.context_length(),
-        "weights_bytes": model.checkpoint().loaded_weights().bytes(),
+        "weights_bytes": checkpoint(model).loaded_weights().bytes(),
         "cache_bytes_per_token": model.plan().cache_bytes_per_token(),
         "state_bytes_per_slot": model.plan().state_bytes_per_slot(),
         "tensors": tensors,

@@ -84,7 +84,7 @@ impl Report {
         let weights = Some(checkpoint.weights().bytes());
         // Nothing is computed, so one thread is enough.
         let compiled = model::compile(&model::session(1)?, plan.clone())?;
-        let memory = compiled.model().programs().next().map(Program::weight_memory);
+        let memory = compiled.model().and_then(|model| model.programs().next()).map(Program::weight_memory);
         Ok(Report { model, plan, files, weights, memory })
     }
 
@@ -131,7 +131,7 @@ impl Report {
         let mut rows = vec![
             ("model", one_line(&self.model)),
             ("architecture", one_line(self.architecture())),
-            ("parameters", parameters(plan.network())),
+            ("parameters", parameters(plan).unwrap_or_else(unknown)),
             ("encoding", self.encoding().unwrap_or_else(unknown)),
         ];
         rows.extend(config.quantize.map(|mix| ("quantized to", mix.name.to_string())));
@@ -181,7 +181,7 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let (network, config, memory) = (self.plan.network(), self.plan.config(), self.fits());
+        let (plan, config, memory) = (&self.plan, self.plan.config(), self.fits());
         let file = |file: &PlannedFile| json!({"name": file.name, "bytes": file.size, "cached": file.cached});
         let free = self.plan.free_memory().filter(|_| self.is_sized());
         let usable = free.map(|free| (free as f64 * config.gpu_memory_utilization) as u64);
@@ -189,13 +189,13 @@ impl Report {
         json!({
             "model": self.model,
             "architecture": self.architecture(),
-            "task": match network {
-                _ if self.plan.is_classifier() => "text_classification",
-                Network::Decoder(_) => "text_generation",
-                Network::Encoder(_) => "embeddings_generation",
+            "task": match (plan.is_classifier(), plan.is_encoder()) {
+                (true, _) => "text_classification",
+                (false, false) => "text_generation",
+                (false, true) => "embeddings_generation",
             },
-            "parameters": network.parameters(),
-            "active_parameters": active(network),
+            "parameters": plan.parameters(),
+            "active_parameters": plan.network().map(active),
             "encoding": self.encoding(),
             "quantize": config.quantize.map(|mix| mix.name),
             "files": self.files.iter().map(file).collect::<Vec<_>>(),
@@ -226,10 +226,11 @@ impl Report {
     }
 }
 
-/// All parameters, and those active per token.
-fn parameters(network: &Network) -> String {
-    let (all, active) = (network.parameters(), active(network));
-    if all == active { all.to_string() } else { format!("{all}, {active} active for each token") }
+/// All parameters, and those active per token; `None` if they are not known.
+fn parameters(plan: &Plan) -> Option<String> {
+    let all = plan.parameters()?;
+    let active = plan.network().map_or(all, active);
+    Some(if all == active { all.to_string() } else { format!("{all}, {active} active for each token") })
 }
 
 /// The rows about the division of memory.

@@ -80,6 +80,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     let (files, path) = (files(&plan), plan.config().save_to_serialized_model_path.clone());
     let session = arguments.threads.session()?;
     let start = Instant::now();
+    plan.expect_graph("peri warm-cache")?;
     let compiled = model::compile(&session, plan)?;
     let compile = start.elapsed();
     let start = Instant::now();

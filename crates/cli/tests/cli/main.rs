@@ -12,6 +12,8 @@ mod faults;
 mod generate;
 mod help;
 mod hub;
+#[cfg(target_os = "linux")]
+mod huggingface;
 mod inspect;
 #[cfg(unix)]
 mod interrupt;

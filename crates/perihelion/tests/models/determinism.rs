@@ -86,7 +86,7 @@ fn check_with(path: &Path, cache_dtype: DType) {
 fn check_loaded(name: &str, load: Load) {
     let load = |threads, page_size| Arc::new(load(threads, page_size));
     let reference_model = load(1, 64);
-    let vocab = reference_model.decoder().vocab;
+    let vocab = reference_model.vocab();
     let sequence = tokens(1, LENGTH, vocab);
     let expected = run(&mut runner(&reference_model), vocab, &sequence, &[0], &[LENGTH], &[]);
     for threads in 1..=4 {

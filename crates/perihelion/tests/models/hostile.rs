@@ -28,7 +28,7 @@ struct Index {
 /// Loads a model and lets it write a few tokens.
 fn generate(path: &Path) -> Result<(), String> {
     let model = crate::support::load_as(path, None, 1, 64, DType::F32).map_err(|error| error.to_string())?;
-    let length = model.decoder().context_length.min(64);
+    let length = model.plan().context_length().min(64);
     let plan = model.plan().with(|config| config.max_length(length)).map_err(|error| error.to_string())?;
     let mut generator = Generator::with_plan(Arc::new(model), &plan).map_err(|error| error.to_string())?;
     let request = Request { prompt: vec![1, 5, 9], max_new_tokens: Some(4), ..Request::default() };

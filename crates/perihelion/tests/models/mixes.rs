@@ -274,7 +274,7 @@ fn alone(model: &Arc<TextModel>, request: &Request) -> Answer {
 
 fn check(mix: &Mix, models: &mut Models) -> Result<Outcome, TestCaseError> {
     let reference = models.get(mix.model, 1, 64);
-    let mix = mix.clone().within(reference.decoder().vocab);
+    let mix = mix.clone().within(reference.vocab());
     let outcome = mix.run(models.get(mix.model, mix.threads, mix.page_size));
     for (index, (arrival, answer)) in mix.arrivals.iter().zip(&outcome.answers).enumerate() {
         let expected = alone(&reference, &arrival.request);

@@ -1,6 +1,7 @@
 //! Invalid configurations are refused with the field, its value, and a valid one.
 
 use std::fs;
+use std::path::PathBuf;
 
 use perihelion::driver::DeviceSpec;
 use perihelion::pipelines::config::{
@@ -24,8 +25,13 @@ fn invalid_fields_are_refused() {
     let model = storyteller;
     for (config, field, part) in [
         (PipelineConfig::default(), "huggingface_repo_id", "empty: name a model"),
-        (model().engine(PipelineEngine::HuggingFace), "engine", "there is no fallback engine"),
-        (model().architecture("LlamaForCausalML".to_string()), "architecture", "mean LlamaForCausalLM?"),
+        (
+            model().engine(PipelineEngine::HuggingFace),
+            "huggingface_repo_id",
+            "engine reads folders and repos",
+        ),
+        (model().python(PathBuf::from("python3")), "python", "an interpreter for the engine huggingface"),
+        (model().architecture("LlamaForCausalML".to_string()), "architecture", "such as LlamaForCausalLM, "),
         (model().device_specs(gpu()), "device_specs", "gpu:0 is not available: found 0 accelerators"),
         (model().device_specs(cpu()), "device_specs", "cpu, cpu: a model runs on one device"),
         (

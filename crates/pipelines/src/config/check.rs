@@ -1,11 +1,12 @@
 //! What a configuration says of itself alone: ranges, and fields that exclude each other.
 
-use sources::nearest;
+use std::path::Path;
 
 use super::{Auto, PipelineConfig};
 use crate::Error;
 use crate::config::{KVCacheStrategy, PipelineEngine};
 use crate::error::InvalidField;
+use crate::huggingface;
 
 /// Everything that is wrong, each with its value and what to give instead.
 #[derive(Debug, Default)]
@@ -58,36 +59,20 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
         "empty",
         "name a model: a repo such as org/name, a folder, or a GGUF file",
     );
+    if config.engine == Some(PipelineEngine::HuggingFace) {
+        return huggingface::check(config, problems);
+    }
     if let Some(given) = config.architecture.as_deref().filter(|given| !native().any(|name| name == *given)) {
-        let names: Vec<&str> = native().collect();
-        let meant =
-            nearest(given, native()).map_or_else(String::new, |name| format!("; did you mean {name}?"));
-        let fix = format!("give one that has a graph here: {}{meant}", names.join(", "));
+        let names = models::nearest_names(given, native()).join(", ");
+        let fix = format!("give one that runs here, such as {names}; `peri list` shows all");
         problems.add("architecture", given, fix);
     }
-    if config.engine == Some(PipelineEngine::HuggingFace) {
-        let names: Vec<&str> = native().collect();
-        let fix = format!(
-            "there is no fallback engine: leave it out or give max, with a model of a native architecture: {}{}",
-            names.join(", "),
-            nearest_native(config)
-        );
-        problems.add("engine", "huggingface", fix);
-    }
-}
-
-/// The native architecture that is most like the model's, in words, if that is known and none of them.
-fn nearest_native(config: &PipelineConfig) -> String {
-    let named = || {
-        let json = config.huggingface_config().ok()?;
-        Some(json.get("architectures")?.get(0)?.as_str()?.to_string())
-    };
-    let Some(name) = config.architecture.clone().or_else(named) else { return String::new() };
-    match nearest(&name, native()) {
-        Some(same) if same == name => format!("; {name} is one of them"),
-        Some(nearest) => format!("; the nearest to {name} is {nearest}"),
-        None => String::new(),
-    }
+    problems.expect(
+        config.python.is_none(),
+        "python",
+        config.python.as_deref().unwrap_or(Path::new("")).display(),
+        "it names an interpreter for the engine huggingface: set that engine, or leave it out",
+    );
 }
 
 /// The names of the architectures that have a graph here.

@@ -9,8 +9,7 @@ named! { "engine",
     PipelineEngine {
         /// The engine of this project.
         Max = "max",
-        /// The fallback for architectures that have no graph here. There is none: asking for it is an error that
-        /// lists the architectures there are.
+        /// Transformers, in a Python process of its own: for architectures that have no graph here.
         HuggingFace = "huggingface",
     }
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 use sources::{FileSet, HuggingFaceRepo, LocalFiles, ModelRequest, Progress, RepoOptions};
 use weights::Weights;
 
-use super::PipelineConfig;
 use super::check::native;
 use super::methods::problem;
+use super::{PipelineConfig, PipelineEngine};
 use crate::Error;
 
 impl PipelineConfig {
@@ -95,7 +95,7 @@ impl PipelineConfig {
             weight_path: self.weight_path.clone(),
             encoding: self.quantization_encoding,
             label: self._weights_label.clone(),
-            trust_remote_code: self.trust_remote_code,
+            trust_remote_code: self.runs_remote_code(),
             force_download: self.force_download,
             hub: None,
         })?;
@@ -142,6 +142,11 @@ impl PipelineConfig {
             problem("huggingface_repo_id", &self.huggingface_repo_id, format!("{}: {error}", path.display()))
         })?;
         Ok(Arc::new(config))
+    }
+
+    /// Whether the files of a model are to have the code that it brings.
+    fn runs_remote_code(&self) -> bool {
+        self.trust_remote_code && self.engine == Some(PipelineEngine::HuggingFace)
     }
 
     fn repo(&self, id: &str) -> Result<HuggingFaceRepo, Error> {

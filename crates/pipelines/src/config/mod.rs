@@ -129,7 +129,7 @@ macro_rules! fields {
 fields! {
     /// The model: a repo of a hub, a folder, or a GGUF file.
     huggingface_repo_id: String = String::new(), aliases ["model_path", "model"];
-    /// The engine that runs the model. Only `max`, this engine, can; `huggingface` is an error that says what to use instead.
+    /// The engine that runs the model: max, this one, or huggingface, Transformers in a Python process, for other architectures.
     engine: Option<PipelineEngine> = None, aliases [];
     /// The architecture, if the model's configuration names none or the wrong one.
     architecture: Option<String> = None, aliases [];
@@ -168,9 +168,9 @@ fields! {
     enable_prefix_caching: bool = false, aliases [];
     /// The share of free memory to use for weights and cache, such as 0.9.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
-    /// Sample from the K likeliest tokens; none takes the likeliest, 0 samples from all.
+    /// Sample from the K likeliest tokens, or 0 for all; none samples only if generation_config.json says so, else takes the likeliest.
     top_k: Option<i64> = None, aliases [];
-    /// Has no effect: code in repos is never run.
+    /// Let the engine huggingface run the Python code of the model's repo, with your rights; max never runs any.
     trust_remote_code: bool = false, aliases [];
     /// Download files again that are in the cache.
     force_download: bool = false, aliases [];
@@ -198,4 +198,6 @@ fields! {
     ///
     /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies pairs of bf16.
     reproducible: Option<Reproducible> = None, aliases [];
+    /// The Python interpreter of the engine huggingface, which needs torch and transformers; none is the one that runs, or python3.
+    python: Option<PathBuf> = None, aliases [];
 }

@@ -81,7 +81,7 @@ impl Settled {
         parameters: &EmbeddingParameters,
     ) -> Result<Settled, Error> {
         let Some(pooling) = parameters.pooling.or(model.pooling()) else {
-            let architecture = model.checkpoint().config.architecture.clone();
+            let architecture = model.plan().architecture().to_string();
             return Err(Error::NoPooling { architecture });
         };
         let files = model.files();

@@ -80,7 +80,7 @@ impl EmbeddingText {
         if tokens.ids.len() > limit {
             return Err(Error::TextTooLong { index, tokens: tokens.ids.len(), limit });
         }
-        tokens.check(index, model.checkpoint().network.vocab())?;
+        tokens.check(index, model.vocab())?;
         Ok(tokens)
     }
 }

@@ -1,5 +1,7 @@
 //! The batches and the cache of a generator, as its plan sizes them.
 
+use std::time::Duration;
+
 use crate::Error;
 use crate::config::KVCacheStrategy;
 use crate::kv_cache::KvCache;
@@ -37,18 +39,31 @@ pub(super) fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<K
         (true, false) => KvCache::paged(num_pages, page_size),
         (true, true) => KvCache::with_prefix_caching(num_pages, page_size),
     };
-    Ok(cache.with_states(plan.memory()?.state_slots))
+    let cache = cache.with_states(plan.memory()?.state_slots);
+    Ok(if plan.runs_elsewhere() { cache.by_sequence() } else { cache })
 }
 
 /// What bounds a step.
 pub(super) fn limits(plan: &Plan) -> Result<Limits, Error> {
     let config = plan.config();
+    let runs_apart = plan.runs_elsewhere() && batching(plan) == Batching::Continuous;
     Ok(Limits {
-        max_batch_tokens: config.max_batch_tokens.given().unwrap_or(BATCH_TOKENS),
+        // What does not run as a graph reads a prompt at once, so that its bits depend on no other, and one after the other.
+        max_batch_tokens: match config.max_batch_tokens.given() {
+            _ if plan.runs_elsewhere() => usize::MAX,
+            tokens => tokens.unwrap_or(BATCH_TOKENS),
+        },
         max_cache_batch_size: plan.memory()?.max_batch,
-        max_ce_batch_size: config.max_ce_batch_size,
+        max_ce_batch_size: if runs_apart { 1 } else { config.max_ce_batch_size },
         max_num_steps: usize::try_from(config.max_num_steps).unwrap_or(1),
     })
+}
+
+/// The time that a step may take, for which prompts are cut; 0 is no limit.
+pub(super) fn step_time(plan: &Plan) -> Duration {
+    // What does not run as a graph reads a prompt at once.
+    let milliseconds = if plan.runs_elsewhere() { 0 } else { plan.config().max_step_ms };
+    Duration::from_millis(milliseconds as u64)
 }
 
 /// When waiting sequences start.

@@ -18,7 +18,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
@@ -84,8 +84,8 @@ impl Generator {
         let cache = limits::cache(plan, num_pages, page_size)?;
         let config = plan.config();
         let limits = RequestLimits {
-            vocab: model.decoder().vocab,
-            context_length: model.decoder().context_length,
+            vocab: model.vocab(),
+            context_length: plan.context_length(),
             max_length: plan.max_length()?,
             max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
             capacity: cache.capacity(),
@@ -102,7 +102,7 @@ impl Generator {
             next_id: 0,
             stepped: Vec::new(),
             counters: Status::default(),
-            step_budget: StepBudget::new(Duration::from_millis(config.max_step_ms as u64)),
+            step_budget: StepBudget::new(limits::step_time(plan)),
             #[cfg(test)]
             faults: Faults::default(),
             model,
@@ -218,6 +218,7 @@ impl Generator {
     pub fn pause(&mut self, id: SequenceId) {
         if let Some(sequence) = self.scheduler.remove(id) {
             self.paused.insert(id, sequence);
+            self.release();
         }
     }
 
@@ -226,6 +227,7 @@ impl Generator {
         self.counters.restarts += 1;
         self.counters.finished.failed += self.active.len() as u64;
         self.scheduler.clear();
+        self.runner.steps().clear();
         self.active.clear();
         self.paused.clear();
         self.stepped.clear();
@@ -262,9 +264,11 @@ impl Generator {
             return Ok(Vec::new());
         }
         self.stepped = batch.slices.iter().flat_map(Slice::ids).collect();
+        // Some may have given their pages to others just now.
+        self.release();
         let copies = std::mem::take(&mut batch.copies);
         guarded(|| {
-            self.runner.copy_pages(&copies);
+            self.runner.steps().begin(&copies);
             Ok(())
         })?;
         let (mut events, mut failed) = (Vec::new(), Vec::new());
@@ -331,7 +335,7 @@ impl Generator {
             guarded(|| {
                 #[cfg(test)]
                 faults.strike(batch)?;
-                runner.run_slices(batch)
+                runner.steps().run_slices(batch)
             })
         };
         if guides.is_empty() {
@@ -399,8 +403,17 @@ impl Generator {
     /// Frees all that a sequence holds. Returns whether there was one.
     fn forget(&mut self, id: SequenceId) -> bool {
         self.scheduler.remove(id);
+        self.release();
         self.paused.remove(&id);
         self.active.remove(&id).is_some()
+    }
+
+    /// Has the model forget what it keeps of sequences that gave their pages back.
+    fn release(&mut self) {
+        let released = self.scheduler.take_released();
+        if !released.is_empty() {
+            self.runner.steps().release(&released);
+        }
     }
 
     /// Tokens of a batch that fill the cache, and are not decoded.

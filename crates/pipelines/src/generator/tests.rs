@@ -306,7 +306,7 @@ fn what_goes_wrong_in_one_sequence_ends_that_one() {
     let model = storyteller();
     let good = ["The fox", "A king had"].map(|text| request(&model, text, 20));
     // Every token is one that may not be chosen yet.
-    let vocab = model.decoder().vocab as u32;
+    let vocab = model.vocab() as u32;
     let poisoned = Request {
         stop_token_ids: (0..vocab).collect(),
         min_new_tokens: 1,
@@ -352,7 +352,7 @@ fn status_counts_requests_tokens_and_steps() {
     let aborted = generator.add(plain.clone()).unwrap();
     generator.abort(aborted);
     generator.abort(aborted);
-    let everything = (0..model.decoder().vocab as u32).collect();
+    let everything = (0..model.vocab() as u32).collect();
     generator.add(Request { stop_token_ids: everything, min_new_tokens: 1, ..plain }).unwrap();
     run(&mut generator);
     let status = generator.status();

@@ -53,6 +53,10 @@ pub struct KvCache {
     num_pages: usize,
     policy: Policy,
     states: States,
+    /// Whether what a page stands for cannot be given to another sequence: it is kept elsewhere, by sequence.
+    is_by_sequence: bool,
+    /// The sequences that gave their pages back, if someone keeps what the pages stand for.
+    released: Vec<SequenceId>,
 }
 
 #[derive(Debug)]
@@ -85,6 +89,18 @@ impl KvCache {
         KvCache { states: States::new(num_slots), ..self }
     }
 
+    /// Of pages that only count what is kept elsewhere, for each sequence by itself: sequences share none, and
+    /// [`KvCache::take_released`] says which sequences gave theirs back.
+    #[must_use]
+    pub(crate) fn by_sequence(self) -> KvCache {
+        KvCache { is_by_sequence: true, ..self }
+    }
+
+    /// The sequences that gave their pages back since the last call.
+    pub(crate) fn take_released(&mut self) -> Vec<SequenceId> {
+        std::mem::take(&mut self.released)
+    }
+
     /// With states of prompts that are kept at every so many tokens.
     #[cfg(test)]
     pub(crate) fn with_checkpoint_interval(mut self, tokens: usize) -> KvCache {
@@ -93,17 +109,19 @@ impl KvCache {
     }
 
     fn of(num_pages: usize, page_size: usize, policy: Policy) -> KvCache {
-        KvCache { page_size, num_pages, policy, states: States::new(0) }
+        let (states, released) = (States::new(0), Vec::new());
+        KvCache { page_size, num_pages, policy, states, is_by_sequence: false, released }
     }
 
     /// A cache like this one with nothing in it.
     pub(crate) fn emptied(&self) -> KvCache {
-        let &KvCache { page_size, num_pages, ref policy, ref states } = self;
+        let &KvCache { page_size, num_pages, ref policy, ref states, is_by_sequence, released: _ } = self;
         let policy = match policy {
             Policy::Paged(paged) => Policy::Paged(Box::new(paged.emptied(num_pages))),
             Policy::Slots(slots) => Policy::Slots(Slots::new(num_pages, slots.pages_per_slot())),
         };
-        KvCache::of(num_pages, page_size, policy).with_states(states.num_slots())
+        let emptied = KvCache::of(num_pages, page_size, policy).with_states(states.num_slots());
+        KvCache { is_by_sequence, ..emptied }
     }
 
     /// Tokens in a page.
@@ -181,7 +199,7 @@ impl KvCache {
 
     /// Whether sequences can share pages.
     pub(crate) fn shares_pages(&self) -> bool {
-        matches!(self.policy, Policy::Paged(_))
+        matches!(self.policy, Policy::Paged(_)) && !self.is_by_sequence
     }
 
     /// Lends the pages of a sequence's prompt, which has just been read, to another as well, which has no other tokens yet.
@@ -255,6 +273,9 @@ impl KvCache {
             Policy::Slots(slots) => slots.release(sequence),
         }
         self.states.release(sequence);
+        if self.is_by_sequence {
+            self.released.push(sequence.id);
+        }
         sequence.cached = 0;
     }
 

@@ -12,12 +12,13 @@ use sources::{Content, FileSet, Progress};
 use tensor::Bytes;
 use weights::{Format, WeightFile, Weights};
 
-use super::{Description, Identity, Plan, saved};
+use super::{Description, Identity, Outline, Plan, saved};
 use crate::config::{
     Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
     SupportedEncoding, check, names, native,
 };
 use crate::error::InvalidField;
+use crate::huggingface::{self, TransformersFacts};
 use crate::memory::{self, MemoryRequest, Room};
 use crate::sentence_transformers::score_tokens;
 use crate::{Error, SamplingOptions};
@@ -100,6 +101,9 @@ impl PipelineConfig {
         let named = PipelineConfig { huggingface_repo_id: "-".to_string(), ..self.clone() };
         let (mut config, saved) = named.prepare(machine.devices, &mut problems);
         config.huggingface_repo_id = self.huggingface_repo_id.clone();
+        if config.engine == Some(PipelineEngine::HuggingFace) {
+            problems.add("engine", PipelineEngine::HuggingFace, "name the folder or repo of a model for it");
+        }
         let checkpoint = config.checkpoint(weights, folder);
         let model = checkpoint.and_then(|open| config.description(open, folder.to_path_buf(), Vec::new()));
         match model {
@@ -126,6 +130,15 @@ impl PipelineConfig {
     fn describe(&mut self, is_valid: bool) -> Result<Description, Error> {
         let files = self.locate()?;
         let fetches_again = self.force_download && files.commit().is_some();
+        if self.engine == Some(PipelineEngine::HuggingFace) {
+            return if files.are_here()? && !fetches_again {
+                self.fetch_for_transformers(&files, &|_| ())
+            } else if is_valid {
+                self.describe_for_transformers(files)
+            } else {
+                Err(Error::Config(Vec::new()))
+            };
+        }
         if files.are_here()? && !fetches_again {
             return self.open(&files, &|_| ());
         }
@@ -147,6 +160,62 @@ impl PipelineConfig {
         }
     }
 
+    /// Describes a model that Transformers is to run by its `config.json`, and fetches no weights.
+    fn describe_for_transformers(&mut self, files: FileSet) -> Result<Description, Error> {
+        let headers = match files.headers() {
+            Ok(headers) => headers,
+            // This hub serves whole files only.
+            Err(sources::Error::Protocol { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let config = files.config_json()?;
+        let folder = config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let weights = headers.as_ref().map(|(weights, _)| weights);
+        let model = self.outline_for_transformers(&files, folder, weights)?;
+        Ok(Description { folder: PathBuf::new(), remote: Some(files), ..model })
+    }
+
+    /// Fetches a model that Transformers is to run, and describes it.
+    pub(super) fn fetch_for_transformers(
+        &mut self,
+        files: &FileSet,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Description, Error> {
+        let local = files.fetch(progress)?;
+        // Transformers may read files that we do not, and says what is wrong with others.
+        self.outline_for_transformers(files, &local.folder, local.open().ok().as_ref())
+    }
+
+    fn outline_for_transformers(
+        &self,
+        files: &FileSet,
+        folder: &Path,
+        weights: Option<&Weights>,
+    ) -> Result<Description, Error> {
+        self.keep_config(folder);
+        let facts = TransformersFacts::new(&*self.huggingface_config()?, weights)?;
+        if weights.is_some_and(|weights| weights.format() == Format::Gguf) {
+            let field = "huggingface_repo_id";
+            let fix =
+                "the huggingface engine reads no GGUF files, and the model has no others: use the engine max";
+            let (value, fix) = (self.huggingface_repo_id.clone(), fix.to_string());
+            return Err(Error::Config(vec![InvalidField { field, value, fix }]));
+        }
+        let stored = weights.map(Weights::bytes).or(files.bytes()?);
+        let cast = self.weights_dtype.map(|dtype| dtype.dtype().block().bytes as u64);
+        let read = cast.zip(facts.parameters).map(|(bytes, count)| bytes.saturating_mul(count as u64));
+        Ok(Description {
+            remote: None,
+            checkpoint: None,
+            architecture: facts.architecture.clone(),
+            weight_bytes: read.or(stored),
+            recommended: SamplingOptions::from_generation_config(&folder.join("generation_config.json"))?,
+            warnings: files.warnings().to_vec(),
+            outline: Outline::Transformers(facts),
+            folder: folder.to_path_buf(),
+        })
+    }
+
     /// Describes a model whose files have no headers by its `config.json`.
     fn describe_by_config(&mut self, files: FileSet) -> Result<Description, Error> {
         self.quantization_encoding = self.quantization_encoding.or_else(|| files.expected_encoding());
@@ -158,7 +227,7 @@ impl PipelineConfig {
         let (config, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
         Ok(Description {
             checkpoint: None,
-            network,
+            outline: Outline::Network(network),
             weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_read(bytes)),
             folder: PathBuf::new(),
             recommended: SamplingOptions::default(),
@@ -244,7 +313,7 @@ impl PipelineConfig {
         Ok(Description {
             remote: None,
             architecture: checkpoint.config.architecture.clone(),
-            network: checkpoint.network.clone(),
+            outline: Outline::Network(checkpoint.network.clone()),
             weight_bytes: Some(checkpoint.bytes()),
             recommended: recommended_sampling(&checkpoint, &folder, self.names_no_folder())?,
             checkpoint: Some(Arc::new(checkpoint)),
@@ -296,6 +365,9 @@ impl PipelineConfig {
             saved && self.save_to_serialized_model_path.is_some(),
             "save_to_serialized_model_path has no effect with serialized_model_path, which was saved before",
         );
+        if let Outline::Transformers(facts) = &model.outline {
+            return huggingface::warnings(self, facts);
+        }
         warn(self.trust_remote_code, "trust_remote_code has no effect: the code of a repo is never run");
         warn(
             self.force_download && Path::new(&self.huggingface_repo_id).exists(),
@@ -306,7 +378,7 @@ impl PipelineConfig {
                 && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
             "rope_type has no effect: it is for GGUF files only",
         );
-        if matches!(model.network, Network::Encoder(_)) {
+        if matches!(model.outline, Outline::Network(Network::Encoder(_))) {
             warnings.extend(self.idle_in_encoders(&model.architecture));
         }
         warnings
@@ -394,8 +466,8 @@ impl PipelineConfig {
         let strategy = self.strategy();
         MemoryRequest {
             weights: model.weight_bytes.unwrap_or(0),
-            cache_bytes_per_token: model.network.cache_bytes_per_token(self.kept_dtype()) as u64,
-            bytes_per_slot: model.network.state_bytes_per_slot() as u64,
+            cache_bytes_per_token: model.outline.cache_bytes_per_token(self.kept_dtype()),
+            bytes_per_slot: model.outline.state_bytes_per_slot(),
             caches_prefixes: strategy == KVCacheStrategy::Paged && self.enable_prefix_caching,
             page_size: self.kv_cache_page_size,
             strategy,
@@ -403,7 +475,7 @@ impl PipelineConfig {
             free: room.free,
             utilization: self.gpu_memory_utilization,
             cache_limit: room.cache_limit,
-            model_length: model.network.context_length(),
+            model_length: model.outline.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
             on_host,
@@ -429,8 +501,14 @@ impl Plan {
             config.weight_path = files.map(|file| file.path().to_path_buf()).collect();
             saved::check_model(&config, checkpoint, &model.folder, saved.as_deref(), &mut problems);
         }
-        config.resolve_length(model.network.context_length(), &mut problems, &mut warnings);
+        config.resolve_length(model.outline.context_length(), &mut problems, &mut warnings);
         config.engine = Some(PipelineEngine::Max);
+        if let Outline::Transformers(facts) = &model.outline {
+            config.engine = Some(PipelineEngine::HuggingFace);
+            config.architecture = Some(facts.architecture.clone());
+            config.quantization_encoding = config.quantization_encoding.or(facts.encoding);
+            config.enable_prefix_caching = false;
+        }
         config.cache_strategy = asked.strategy();
         let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
         if config.max_num_steps == -1 {

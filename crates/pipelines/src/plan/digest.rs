@@ -1,13 +1,14 @@
 //! The digest of a model, from its headers, the files next to its weights, and samples of the weights: milliseconds, however
 //! large it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blake3::Hasher;
-use sources::is_beside_weights;
+use sources::{WeightsFormat, is_beside_weights};
 use weights::WeightFile;
 
 use super::{Identity, Plan, has_tokenizer};
+use crate::huggingface::TransformersFacts;
 
 /// Bytes at the beginning of a file that count whole. GGUF files have their metadata there.
 const HEAD: usize = 16 << 20;
@@ -20,6 +21,9 @@ impl Plan {
     /// A digest of the model's files and of the settings that its results depend on, in 64 hexadecimal digits; `None` if
     /// the weights are not on this machine. Of weights, the beginning of each file counts, and samples of the rest.
     pub fn digest(&self) -> Option<String> {
+        if let Some(facts) = self.transformers().filter(|_| self.is_local()) {
+            return Some(self.digest_of_folder(facts));
+        }
         let checkpoint = self.checkpoint().filter(|_| self.is_local())?;
         let identity = Identity::new(&self.config, checkpoint);
         let mut hasher = Hasher::new();
@@ -28,6 +32,22 @@ impl Plan {
         let counts = if has_tokenizer(checkpoint.weights()) { is_settings } else { is_beside_weights };
         add_files_beside(&mut hasher, self.folder(), counts);
         Some(hasher.finalize().to_hex().to_string())
+    }
+
+    /// The digest of a model that Transformers runs: of all files of its folder that count.
+    fn digest_of_folder(&self, facts: &TransformersFacts) -> String {
+        let mut hasher = Hasher::new();
+        hasher.update(format!("{facts:?} {:?}", self.config.weights_dtype).as_bytes());
+        let entries = std::fs::read_dir(self.folder()).into_iter().flatten().flatten();
+        let mut weights: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        weights.retain(|path| WeightsFormat::of_file_name(path).is_some());
+        weights.sort();
+        // One that cannot be read is an error of Transformers.
+        weights.iter().filter_map(|path| WeightFile::open(path).ok()).for_each(|file| {
+            add_samples(&mut hasher, &file);
+        });
+        add_files_beside(&mut hasher, self.folder(), |name| is_beside_weights(name) || name.ends_with(".py"));
+        hasher.finalize().to_hex().to_string()
     }
 }
 

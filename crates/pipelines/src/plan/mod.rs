@@ -18,13 +18,15 @@ use weights::{Format, Weights};
 pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
 use crate::config::{FIELDS, Field, PipelineConfig, Problems, check};
+use crate::huggingface::TransformersFacts;
 use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory, Room};
 use crate::quantize::{expect_quantizable, other_metadata};
 use crate::{Error, SamplingOptions};
 
 /// Fields that say which weights a plan opens, and as what.
-const OF_WEIGHTS: [&str; 8] = [
+const OF_WEIGHTS: [&str; 9] = [
     "huggingface_repo_id",
+    "engine",
     "architecture",
     "weight_path",
     "quantization_encoding",
@@ -68,15 +70,48 @@ pub(crate) enum Task {
 struct Description {
     /// Files to fetch; `None` if the weights are on this machine.
     remote: Option<FileSet>,
-    /// `None` of PyTorch files that are to be fetched: they have no headers, and `config.json` describes the model.
+    /// `None` of PyTorch files that are to be fetched: they have no headers, and `config.json` describes the model. `None` of
+    /// models that do not run as graphs.
     checkpoint: Option<Arc<Checkpoint>>,
     architecture: String,
-    network: Network,
+    outline: Outline,
     /// Bytes of weights in memory; `None` if a hub does not give the sizes of PyTorch files.
     weight_bytes: Option<u64>,
     folder: PathBuf,
     recommended: SamplingOptions,
     warnings: Vec<String>,
+}
+
+/// What is known of a model before it is loaded.
+#[derive(Debug)]
+enum Outline {
+    /// Of one that runs as a graph: all of it.
+    Network(Network),
+    /// Of one that Transformers runs.
+    Transformers(TransformersFacts),
+}
+
+impl Outline {
+    fn context_length(&self) -> usize {
+        match self {
+            Outline::Network(network) => network.context_length(),
+            Outline::Transformers(facts) => facts.context_length,
+        }
+    }
+
+    fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
+        match self {
+            Outline::Network(network) => network.cache_bytes_per_token(dtype) as u64,
+            Outline::Transformers(facts) => facts.cache_bytes_per_token(dtype),
+        }
+    }
+
+    fn state_bytes_per_slot(&self) -> u64 {
+        match self {
+            Outline::Network(network) => network.state_bytes_per_slot() as u64,
+            Outline::Transformers(_) => 0,
+        }
+    }
 }
 
 impl Plan {
@@ -175,27 +210,60 @@ impl Plan {
         &self.model.architecture
     }
 
-    /// The model as a value.
-    pub fn network(&self) -> &Network {
-        &self.model.network
+    /// The model as a value; `None` if it does not run as a graph.
+    pub fn network(&self) -> Option<&Network> {
+        match &self.model.outline {
+            Outline::Network(network) => Some(network),
+            Outline::Transformers(_) => None,
+        }
     }
 
-    /// The number of the model's weights.
-    pub fn parameters(&self) -> usize {
-        match &self.model.network {
-            Network::Decoder(decoder) => decoder.parameters(),
-            Network::Encoder(encoder) => encoder.parameters(),
+    /// What is known of a model that Transformers runs.
+    pub(crate) fn transformers(&self) -> Option<&TransformersFacts> {
+        match &self.model.outline {
+            Outline::Network(_) => None,
+            Outline::Transformers(facts) => Some(facts),
+        }
+    }
+
+    /// Whether the model does not run as a graph: the engine is `huggingface`.
+    pub fn runs_elsewhere(&self) -> bool {
+        self.transformers().is_some()
+    }
+
+    /// Checks that the model runs as a graph, for what needs one.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn expect_graph(&self, what: &'static str) -> Result<(), Error> {
+        if self.runs_elsewhere() { Err(Error::NoGraph { what }) } else { Ok(()) }
+    }
+
+    /// The most tokens that the model takes.
+    pub fn context_length(&self) -> usize {
+        self.model.outline.context_length()
+    }
+
+    /// The number of the model's weights; `None` if the model does not run as a graph and the headers of its files are not
+    /// read.
+    pub fn parameters(&self) -> Option<usize> {
+        match &self.model.outline {
+            Outline::Network(network) => Some(network.parameters()),
+            Outline::Transformers(facts) => facts.parameters,
         }
     }
 
     /// Whether the model has a classification head: it scores texts.
     pub fn is_classifier(&self) -> bool {
-        self.model.network.head().is_some()
+        self.network().is_some_and(|network| network.head().is_some())
     }
 
     /// Whether the model is an encoder, which makes embeddings or scores only.
     pub fn is_encoder(&self) -> bool {
-        matches!(self.model.network, Network::Encoder(_))
+        match &self.model.outline {
+            Outline::Network(network) => matches!(network, Network::Encoder(_)),
+            Outline::Transformers(facts) => !facts.writes,
+        }
     }
 
     /// Whether the model makes text.
@@ -310,10 +378,15 @@ impl Plan {
     /// If a file cannot be fetched, is damaged, or contradicts the configuration.
     pub fn fetch(mut self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Plan, Error> {
         let Some(files) = &self.model.remote else { return Ok(self) };
-        if self.model.checkpoint.is_none() {
+        if self.model.checkpoint.is_none() && !self.runs_elsewhere() {
             let mut asked = self.asked;
             let model = Arc::new(asked.open(files, progress)?);
             return Plan::decide(asked, model, self.saved, self.request.room(), Problems::default());
+        }
+        if self.runs_elsewhere() {
+            let mut asked = self.asked;
+            let model = Arc::new(asked.fetch_for_transformers(files, progress)?);
+            return Plan::decide(asked, model, None, self.request.room(), Problems::default());
         }
         let local = self.config.fetch(files, progress)?;
         let weights = self.config.converted(local.open()?)?;

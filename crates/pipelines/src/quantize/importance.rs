@@ -7,7 +7,9 @@ use models::{Checkpoint, Importance};
 use tensor::{Buffer, DType};
 
 use crate::compiled::CheckpointWeights;
-use crate::{Batch, Error, Runner, Slice};
+use crate::kv_cache::SLOTS_PER_SEQUENCE;
+use crate::runner::GraphRunner;
+use crate::{Batch, Error, Slice};
 
 /// Tokens in a page of the cache.
 const PAGE_SIZE: usize = 64;
@@ -150,7 +152,7 @@ fn probe(graph: &mut Graph) -> Result<Vec<Probe>, Error> {
 /// Runs a window.
 fn run(model: &Model, tokens: &[u32], probes: &mut [Probe]) -> Result<(), Error> {
     let pages = tokens.len().div_ceil(PAGE_SIZE);
-    let mut runner = Runner::new(model.clone(), pages, 1)?;
+    let mut runner = GraphRunner::new(model.clone(), pages, SLOTS_PER_SEQUENCE, 1)?;
     for (index, chunk) in tokens.chunks(CHUNK).enumerate() {
         let slice = Slice {
             cached: index * CHUNK,

@@ -245,6 +245,11 @@ impl Scheduler {
         &self.cache
     }
 
+    /// The sequences that gave their pages back since the last call: see [`KvCache::by_sequence`].
+    pub(crate) fn take_released(&mut self) -> Vec<SequenceId> {
+        self.cache.take_released()
+    }
+
     /// The pages that sequences which begin alike share, if they do.
     pub(crate) fn prefixes_mut(&mut self) -> Option<&mut PrefixCache> {
         self.cache.prefixes_mut()

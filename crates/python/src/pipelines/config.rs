@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use perihelion::pipelines::Error;
 use perihelion::pipelines::config::{
     FIELDS, Layers, Origin, PipelineConfig, SupportedEncoding, WeightsConverter, machine,
 };
+use perihelion::pipelines::{Error, Plan, set_python};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
@@ -38,7 +38,8 @@ impl Config {
         let config = self.get();
         let validate = move || {
             let plan = config.plan_or_built_in(machine())?;
-            Ok([plan.warnings(), &plan.memory()?.warnings].concat())
+            plan.memory()?;
+            Ok(all_warnings(&plan))
         };
         wait_for_thread(py, validate)?.map_err(pipelines_error)
     }
@@ -117,6 +118,12 @@ fn convert(py: Python<'_>, converter: &Py<PyAny>, name: &str) -> Option<String> 
     })
 }
 
+/// Warnings about a configuration, those about memory included.
+pub(super) fn all_warnings(plan: &Plan) -> Vec<String> {
+    let of_memory = plan.memory().map_or(&[][..], |memory| &memory.warnings);
+    [plan.warnings(), of_memory].concat()
+}
+
 /// The fields with a value, as JSON.
 pub(super) fn fields(config: &PipelineConfig) -> String {
     let values = FIELDS.iter().map(|field| (field.name.to_string(), field.value(config)));
@@ -136,6 +143,16 @@ fn read(fields: &str) -> PyResult<Result<PipelineConfig, Error>> {
         }
     }
     Ok(if wrong.is_empty() { Ok(layers.config().clone()) } else { Err(Error::Config(wrong)) })
+}
+
+/// Has the engine `huggingface` start the interpreter that runs this module, unless a configuration names another one.
+pub(crate) fn name_interpreter(py: Python<'_>) -> PyResult<()> {
+    let executable: Option<PathBuf> = py.import("sys")?.getattr("executable")?.extract()?;
+    // A program that embeds Python may not name one.
+    if let Some(executable) = executable.filter(|path| !path.as_os_str().is_empty()) {
+        set_python(executable);
+    }
+    Ok(())
 }
 
 /// Name, other names, and help of each field.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::answers::Answers;
-use super::config::{Config, fields};
+use super::config::{Config, all_warnings, fields};
 use super::error::{open_error, pipelines_error};
 use super::generator::session_for;
 use super::waiting::wait_for_thread;
@@ -49,6 +49,11 @@ impl Embedder {
     /// The fields of the configuration as they were decided, as JSON.
     fn config(&self) -> PyResult<String> {
         Ok(fields(self.0.get()?.model().plan().config()))
+    }
+
+    /// Warnings about the configuration.
+    fn warnings(&self) -> PyResult<Vec<String>> {
+        Ok(all_warnings(self.0.get()?.model().plan()))
     }
 
     /// The vectors of texts, as one buffer. `prompt` is the name of a prompt of the model's files, if there is such a

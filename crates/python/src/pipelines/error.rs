@@ -79,9 +79,12 @@ pub(crate) fn raise(error: &Error, message: String) -> PyErr {
         Error::Text(error) => text(error, message),
         Error::Read { path, source } => io_error(source, path, message),
         Error::Engine(error) if error.is_out_of_memory() => OutOfMemory::new_err(message),
-        Error::Stopped { .. } | Error::Busy { .. } | Error::Defect(_) | Error::NoCandidate { .. } => {
-            PyRuntimeError::new_err(message)
-        }
+        Error::Stopped { .. }
+        | Error::Busy { .. }
+        | Error::Defect(_)
+        | Error::NoCandidate { .. }
+        | Error::Worker { .. }
+        | Error::WorkerEnded { .. } => PyRuntimeError::new_err(message),
         Error::GenerationConfig { .. } | Error::Embedding { .. } | Error::Classifier { .. } => {
             FileError::new_err(message)
         }

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::answers::{Answers, Batch};
-use super::config::{Config, fields};
+use super::config::{Config, all_warnings, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
 use super::request::{count, request};
 use super::waiting::wait_for_thread;
@@ -52,6 +52,11 @@ impl Generator {
     /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.
     fn config(&self) -> PyResult<String> {
         Ok(fields(self.0.get()?.model().plan().config()))
+    }
+
+    /// Warnings about the configuration.
+    fn warnings(&self) -> PyResult<Vec<String>> {
+        Ok(all_warnings(self.0.get()?.model().plan()))
     }
 
     /// The events of a request.

@@ -12,7 +12,7 @@ mod waiting;
 mod wakeups;
 
 pub(crate) use answers::Answers;
-pub(crate) use config::{Config, config_fields, encoding_of_name, encodings};
+pub(crate) use config::{Config, config_fields, encoding_of_name, encodings, name_interpreter};
 pub(crate) use embedder::Embedder;
 pub(crate) use error::{ConfigError, PromptTooLong, add_attributes, open_error, raise};
 pub(crate) use generator::{Generator, new_session};

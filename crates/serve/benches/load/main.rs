@@ -56,7 +56,7 @@ fn main() -> Result<(), Error> {
     let config = config(&options);
     let plan = config.clone().plan(Machine::new(&PLATFORM))?;
     let generator = TextGenerator::from_plan(&session, plan)?;
-    let vocabulary = generator.model().decoder().vocab;
+    let vocabulary = generator.model().vocab();
 
     let id = "model".to_string();
     let model = ModelConfig { id: id.clone(), ..ModelConfig::new(config) };

@@ -49,14 +49,15 @@ impl LoadedModel {
     ) -> Result<LoadedModel, pipelines::Error> {
         progress.begin("fetching");
         let plan = plan.fetch(&|step| progress.fetched(step))?;
-        plan.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let of_memory = plan.memory().map_or(&[][..], |memory| &memory.warnings);
+        plan.warnings().iter().chain(of_memory).for_each(|warning| tracing::warn!("{warning}"));
         progress.begin("compiling");
         let digest = plan.digest().unwrap_or_default();
         let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
         let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
         let worker = ModelWorker::start(plan, kind, session, options, progress)?;
         // Otherwise, the second step of the first request would.
-        worker.model().pack_weights()?;
+        worker.model().map_or(Ok(()), Model::pack_weights)?;
         Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })
     }
 
@@ -101,10 +102,15 @@ impl LoadedModel {
         }
     }
 
-    /// Whether a file that its weights are mapped from has changed, so that it computes nothing more. Asks the file system,
-    /// and may block.
-    pub(super) fn is_file_changed(&self) -> bool {
-        self.worker.model().check_files().is_err_and(|error| error.is_file_changed())
+    /// Why it computes nothing more: a file that its weights are mapped from has changed, or the process that runs it has
+    /// ended. Asks the file system, and may block.
+    pub(super) fn failure(&self) -> Option<pipelines::Error> {
+        let checked = match &self.worker {
+            ModelWorker::Text(generator) => generator.model().check(),
+            ModelWorker::Embedding(embedder) => embedder.model().check(),
+            ModelWorker::Classifier(classifier) => classifier.model().check(),
+        };
+        checked.err().filter(|error| error.is_file_changed() || error.is_worker_ended())
     }
 
     /// Its tokenizer.
@@ -163,12 +169,12 @@ impl LoadedModel {
 }
 
 impl ModelWorker {
-    /// The executable.
-    fn model(&self) -> &Model {
+    /// The executable, if the model runs as a graph.
+    fn model(&self) -> Option<&Model> {
         match self {
             ModelWorker::Text(generator) => generator.model().model(),
             ModelWorker::Embedding(embedder) => embedder.model().model(),
-            ModelWorker::Classifier(classifier) => classifier.model().model(),
+            ModelWorker::Classifier(classifier) => Some(classifier.model().model()),
         }
     }
 

@@ -391,8 +391,8 @@ impl Models {
         }
     }
 
-    /// Has a model leave memory if its files have changed, so that those are loaded. Requests that come meanwhile wait for
-    /// the check, and the system is asked at most once every [`FILE_CHECK_INTERVAL`].
+    /// Has a model leave memory if its files have changed or the process that runs it has ended, so that it is loaded anew.
+    /// Requests that come meanwhile wait for the check, and the system is asked at most once every [`FILE_CHECK_INTERVAL`].
     async fn unload_if_changed(self: &Arc<Self>, model: &ServedModel) {
         let loaded = self.lock().listed.get(&model.key).and_then(|listed| listed.loaded.clone());
         let Some(loaded) = loaded else { return };
@@ -401,10 +401,10 @@ impl Models {
             return;
         }
         let of_task = Arc::clone(&loaded);
-        let is_changed = blocking::run(move || Ok(of_task.is_file_changed())).await;
+        let failure = blocking::run(move || Ok(of_task.failure())).await;
         *checked = Some(Instant::now());
-        if is_changed == Ok(true) {
-            tracing::warn!("loading {} again: its files have changed", model.id());
+        if let Ok(Some(failure)) = failure {
+            tracing::warn!("loading {} again: {failure}", model.id());
             self.unload(model);
         }
     }

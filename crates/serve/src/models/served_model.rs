@@ -34,7 +34,7 @@ pub(crate) struct Facts {
     pub(crate) architecture: String,
     /// The encoding of its weights.
     pub(crate) encoding: String,
-    pub(crate) parameters: usize,
+    pub(crate) parameters: Option<usize>,
     /// Bytes of its weights.
     pub(crate) weight_bytes: u64,
     /// Bytes of its cache.

@@ -119,7 +119,7 @@ impl Details {
             format: "",
             families: vec![facts.architecture.clone()],
             family: facts.architecture.clone(),
-            parameter_size: parameter_size(facts.parameters),
+            parameter_size: facts.parameters.map(parameter_size).unwrap_or_default(),
             quantization_level: facts.encoding.clone(),
         }
     }

@@ -45,7 +45,7 @@ impl Options {
     /// If an option has a wrong value.
     pub(super) fn check(self, model: &ActiveModel) -> Result<(), ApiError> {
         let Ok(generator) = model.loaded.generator() else { return Ok(()) };
-        let vocabulary = generator.model().decoder().vocab;
+        let vocabulary = generator.model().vocab();
         let Fitted { request, .. } = self.request(model, Vec::new(), false)?;
         request.validate(vocabulary).map_err(|error| in_options(error.into()))
     }

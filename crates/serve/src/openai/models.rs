@@ -47,7 +47,9 @@ struct Meta {
     /// `text`, `embedding` or `classifier`.
     kind: &'static str,
     architecture: String,
-    parameters: usize,
+    /// Unless it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<usize>,
     /// Bytes of its weights.
     weight_bytes: u64,
     /// Bytes of its weights and its cache, which it needs in memory.

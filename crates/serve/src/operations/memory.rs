@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use engine::Model;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -68,7 +69,9 @@ impl ModelMemory {
             scratch: scratch as u64,
         };
         Some(match loaded.worker() {
-            ModelWorker::Embedding(embedder) => without_cache(embedder.model().model().scratch_bytes()),
+            ModelWorker::Embedding(embedder) => {
+                without_cache(embedder.model().model().map_or(0, Model::scratch_bytes))
+            }
             ModelWorker::Classifier(classifier) => without_cache(classifier.model().model().scratch_bytes()),
             ModelWorker::Text(generator) => {
                 let counts = generator.status().unwrap_or_default();
@@ -85,7 +88,7 @@ impl ModelMemory {
                         counts.free_pages - counts.cached_pages,
                         counts.free_state_slots - counts.cached_state_slots,
                     ),
-                    ..without_cache(generator.model().model().scratch_bytes())
+                    ..without_cache(generator.model().model().map_or(0, Model::scratch_bytes))
                 }
             }
         })

@@ -24,7 +24,7 @@ pub(super) struct Limits {
 impl Limits {
     /// The limits of a model.
     pub(super) fn new(source: &Source, plan: &Plan) -> Result<Limits, OutOfMemory> {
-        let (max_length, context) = (plan.max_length()?, plan.network().context_length());
+        let (max_length, context) = (plan.max_length()?, plan.context_length());
         // The measured batches are larger than the configured one.
         let at_once = source.config().max_ce_batch_size;
         Ok(Limits { plan: plan.clone(), at_once, max_length, context })

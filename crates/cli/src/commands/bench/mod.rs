@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engine::Profile;
+use engine::{Model, Profile};
 use pipelines::{Batch, EventKind, Generator, Plan, Request, SamplingOptions, Slice, StateSlot, TextModel};
 
 use limits::Limits;
@@ -176,7 +176,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let works = limits.works(arguments, is_first)?;
         let report = report.get_or_insert_with(|| Report::new(&source, &plan, &session));
         let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
-        model.model().pack_weights().map_err(pipelines::Error::from)?;
+        model.model().map_or(Ok(()), Model::pack_weights).map_err(pipelines::Error::from)?;
         let load = start.elapsed().as_secs_f64();
         if arguments.profile {
             return print_profiles(&report.title(), &model, arguments.prompt[0].get(), &limits);
@@ -268,7 +268,7 @@ fn measure(model: &Arc<TextModel>, plan: &Plan, work: Work, interrupt: &Interrup
     let mut generator = Generator::with_plan(Arc::clone(model), &plan)?;
     for sequence in 0..work.sequences {
         generator.add(Request {
-            prompt: prompt(sequence, work.prompt_and_depth(), model.decoder().vocab),
+            prompt: prompt(sequence, work.prompt_and_depth(), model.vocab()),
             sampling: SamplingOptions::GREEDY,
             // Sequences that start later generate fewer tokens, so that all end together.
             max_new_tokens: Some(
@@ -291,7 +291,7 @@ fn measure_prompt_at_depth(
     let Work { prompt: count, depth, .. } = work;
     let pages = (depth + count).div_ceil(model.page_size());
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
-    let tokens = prompt(0, depth + count, model.decoder().vocab);
+    let tokens = prompt(0, depth + count, model.vocab());
     for start in (0..depth).step_by(FILL_TOKENS) {
         runner.run(&batch(tokens[start..depth.min(start + FILL_TOKENS)].to_vec(), start, pages, 0))?;
     }
@@ -348,7 +348,7 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits
     let pages = (tokens + 1).div_ceil(model.page_size());
     let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
     let mut profile = |cached: usize, count: usize, state_to| -> anyhow::Result<Profile> {
-        let batch = batch(prompt(0, count, model.decoder().vocab), cached, pages, state_to);
+        let batch = batch(prompt(0, count, model.vocab()), cached, pages, state_to);
         runner.run(&batch)?; // The first run plans memory and faults pages in.
         Ok(runner.profile(&batch)?)
     };

@@ -61,8 +61,11 @@ impl Report {
         Report {
             model: one_line(&source.name()),
             encoding: encoding.unwrap_or("unknown").to_string(),
-            size: plan.checkpoint().map_or(0, |checkpoint| checkpoint.loaded_weights().bytes()),
-            parameters: plan.network().parameters(),
+            size: match plan.checkpoint() {
+                Some(checkpoint) => checkpoint.loaded_weights().bytes(),
+                None => plan.weight_bytes().unwrap_or(0),
+            },
+            parameters: plan.parameters().unwrap_or(0),
             device: format!("{} ({})", device.name(), device.target()),
             date: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             threads: device.threads(),

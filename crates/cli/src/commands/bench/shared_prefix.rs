@@ -75,7 +75,7 @@ impl SharedPrefix {
                 .max_cache_batch_size(self.prompts.saturating_add(1))
         })?;
         let mut generator = Generator::with_plan(Arc::clone(model), &plan)?;
-        let vocab = model.decoder().vocab;
+        let vocab = model.vocab();
         let shared = prompt(0, self.shared, vocab);
         let request = |index| Request {
             prompt: [&shared[..], &prompt(index + 1, OWN, vocab)].concat(),

@@ -10,7 +10,8 @@ mod thinking;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pipelines::config::KVCacheStrategy;
+use engine::Model;
+use pipelines::config::{KVCacheStrategy, PipelineEngine};
 use pipelines::{Error, Plan, Request, TextGenerator};
 
 use crate::command_profile;
@@ -228,7 +229,7 @@ fn open(
     if !one_message {
         // While the first message is typed. Calls find out if it fails.
         let model = Arc::clone(&model);
-        std::thread::spawn(move || model.model().pack_weights());
+        std::thread::spawn(move || model.model().map(Model::pack_weights));
     }
     let generator = TextGenerator::with_chat_template(model, template.clone())?;
     let variables = arguments.template.variables();
@@ -239,7 +240,8 @@ fn open(
 fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
     let paged =
         matches!(source.config().cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault);
-    source.default_to("enable_prefix_caching", &paged.into())?;
+    let shares = paged && source.config().engine != Some(PipelineEngine::HuggingFace);
+    source.default_to("enable_prefix_caching", &shares.into())?;
     if source.is_built_in() {
         source.default_to("max_new_tokens", &BUILT_IN_MAX_NEW_TOKENS.into())?;
     }

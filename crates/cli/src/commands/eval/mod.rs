@@ -109,10 +109,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let progress = Progress::new(arguments.quiet);
     let plan = source.plan_and_fetch(&progress)?;
     source.warn(&plan);
-    let max_length = plan.max_length()?;
+    let (max_length, context) = (plan.max_length()?, plan.context_length());
     let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
     let tokens = tokens(arguments, text, saved.as_ref(), &model)?;
-    let (window, stride) = sizes(arguments, saved.as_ref(), max_length, model.decoder().context_length)?;
+    let (window, stride) = sizes(arguments, saved.as_ref(), max_length, context)?;
     let mut outcome = Outcome {
         model: source.name(),
         tokens: tokens.len(),
@@ -145,7 +145,7 @@ fn score(
     let (window, stride) = (outcome.window, outcome.stride);
     let mut writer = match &arguments.logits_out {
         Some(path) => {
-            let of = Tokens { tokens, vocab: model.decoder().vocab, window, stride, model: &outcome.model };
+            let of = Tokens { tokens, vocab: model.vocab(), window, stride, model: &outcome.model };
             Some(LogitsWriter::create(path, &of)?)
         }
         None => None,
@@ -203,7 +203,7 @@ fn tokens(
 ) -> anyhow::Result<Vec<u32>> {
     let special = if arguments.no_special { AddSpecial::No } else { AddSpecial::Yes };
     let encoded = text.map(|text| model.tokenizer().encode(&text, special, ParseSpecial::No)).transpose()?;
-    let vocab = model.decoder().vocab;
+    let vocab = model.vocab();
     if let Some(saved) = saved {
         saved.check(vocab, encoded.as_deref())?;
     }

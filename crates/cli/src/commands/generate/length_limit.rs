@@ -15,7 +15,7 @@ pub(super) struct LengthLimit {
 impl LengthLimit {
     /// The limit a model runs with.
     pub(super) fn new(source: &Source, plan: &Plan) -> Result<LengthLimit, OutOfMemory> {
-        let (max_length, context) = (plan.max_length()?, plan.network().context_length());
+        let (max_length, context) = (plan.max_length()?, plan.context_length());
         let cause = if max_length >= context {
             Some("the model's context".to_string())
         } else if source.is_set("max_length") {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use engine::Model;
 use futures_lite::{StreamExt, future};
 use pipelines::config::KVCacheStrategy;
 use pipelines::{AddSpecial, BatchEvent, BatchStream, ParseSpecial, Plan, Request, TextGenerator, TextModel};
@@ -142,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         printer.show(&jobs)?;
     }
     printer.end(&jobs)?;
-    let packing = generator.model().model().packing_time();
+    let packing = generator.model().model().and_then(Model::packing_time);
     // The trace of a profiled model is written when the last user of the session is gone.
     generator.shutdown();
     if !arguments.quiet {

@@ -59,6 +59,7 @@ fn everything() -> serde_json::Value {
         "cache_dtype": "f16",
         "quantize": "q4_k_m",
         "reproducible": "machine",
+        "python": "venv/bin/python",
     })
 }
 
@@ -76,7 +77,8 @@ fn the_table_is_that_of_the_page() {
             "weights_dtype",
             "cache_dtype",
             "quantize",
-            "reproducible"
+            "reproducible",
+            "python"
         ],
         "our own"
     );
@@ -296,7 +298,6 @@ fn what_is_open_is_decided() {
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
     let everything = PipelineConfig::default()
-        .engine(PipelineEngine::HuggingFace)
         .max_length(0)
         .max_new_tokens(-2)
         .max_cache_batch_size(0)
@@ -321,11 +322,7 @@ fn all_that_is_wrong_is_told_at_once() {
         "enable_prefix_caching is true: pages are shared by the cache strategy paged only: set cache_strategy, which is continuous, to paged",
         "huggingface_repo_id is empty: name a model: a repo such as org/name, a folder, or a GGUF file",
     ];
-    assert_eq!(wrong[..expected.len()].iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(), expected);
-    let (field, text) = &wrong[expected.len()];
-    assert_eq!(*field, "engine");
-    assert!(text.contains("there is no fallback engine") && text.contains("LlamaForCausalLM"), "{text}");
-    assert_eq!(wrong.len(), expected.len() + 1);
+    assert_eq!(wrong.iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(), expected);
 }
 
 /// Expects one field to be wrong, and its text to have all of some parts.
@@ -516,12 +513,39 @@ fn no_encoding_stands_in_for_another() {
 }
 
 #[test]
-fn the_fallback_names_what_is_nearest() {
-    let engine = PipelineEngine::HuggingFace;
-    let config = config().architecture("LlamaForCausalML".to_string()).engine(engine);
-    let wrong = wrong(&config);
-    let text = &wrong.iter().find(|(field, _)| *field == "engine").unwrap().1;
-    assert!(text.ends_with("the nearest to LlamaForCausalML is LlamaForCausalLM"), "{text}");
+fn the_engine_huggingface_plans_any_architecture_and_refuses_what_it_cannot_follow() {
+    let Some(original) = testdata::shared("stories260k/hf") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(original.join(name), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().join("config.json");
+    let json = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, json.replace("LlamaForCausalLM", "MyLlamaForCausalLM")).unwrap();
+    let config =
+        || PipelineConfig::new(folder.path().display().to_string()).engine(PipelineEngine::HuggingFace);
+    let plan = plan_of(&config()).unwrap();
+    let decided = plan.config();
+    assert_eq!(decided.engine, Some(PipelineEngine::HuggingFace));
+    assert_eq!(decided.architecture.as_deref(), Some("MyLlamaForCausalLM"));
+    assert_eq!(decided.quantization_encoding, Some(SupportedEncoding::Float32));
+    assert!(plan.runs_elsewhere() && plan.makes_text() && plan.network().is_none());
+    let native = plan_of(&PipelineConfig::new(original.display().to_string())).unwrap();
+    let facts = |plan: &crate::Plan| (plan.context_length(), plan.cache_bytes_per_token());
+    assert_eq!(facts(&plan), facts(&native), "as our own reader of config.json has it");
+    let half = plan_of(&config().weights_dtype(FloatType::Bf16)).unwrap();
+    assert_eq!(half.weight_bytes().unwrap() * 2, plan.weight_bytes().unwrap());
+    let warnings = |config: &PipelineConfig| plan_of(config).unwrap().warnings().to_vec();
+    assert_eq!(warnings(&config()), [""; 0]);
+    let shared = config().cache_strategy(KVCacheStrategy::Paged).enable_prefix_caching(true);
+    assert!(warnings(&shared)[0].starts_with("enable_prefix_caching has no effect"));
+    assert!(!plan_of(&shared).unwrap().config().enable_prefix_caching);
+    let trusted = warnings(&config().trust_remote_code(true));
+    assert!(trusted.len() == 1 && trusted[0].contains("run with your rights"), "{trusted:?}");
+    check_wrong(&config().cache_dtype(FloatType::F16), "cache_dtype", &["the model's own dtype"]);
+    check_wrong(&config().quantization_encoding(SupportedEncoding::Q8_0), "quantization_encoding", &["q8_0"]);
+    check_wrong(&config().reproducible(Reproducible::Any), "reproducible", &["any", "give machine"]);
+    check_wrong(&config().max_length(100_000), "max_length", &["which the model was made for"]);
 }
 
 #[test]

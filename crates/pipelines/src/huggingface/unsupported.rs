@@ -1,0 +1,58 @@
+//! What stands in for the engine on systems where it does not run.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::kv_cache::{PageCopy, SequenceId};
+use crate::plan::{Plan, Task};
+use crate::runner::{Logits, StepModel};
+use crate::{Error, config};
+
+/// A model that cannot be made.
+pub(crate) enum TransformersModel {}
+
+/// A runner that cannot be made.
+pub(crate) enum TransformersRunner {}
+
+impl TransformersModel {
+    pub(crate) fn load(_: &Plan, _: Task, _: usize) -> Result<TransformersModel, Error> {
+        let problem = "needs Linux or macOS".to_string();
+        Err(Error::Worker { python: config::PipelineEngine::HuggingFace.to_string(), problem })
+    }
+
+    pub(crate) fn tokenizer(&self, _: &Plan) -> Result<text::Tokenizer, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn vocab(&self) -> Option<usize> {
+        match *self {}
+    }
+
+    pub(crate) fn hidden(&self, _: &[&[u32]]) -> Result<Logits, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        match *self {}
+    }
+}
+
+impl TransformersRunner {
+    pub(crate) fn new(model: Arc<TransformersModel>) -> TransformersRunner {
+        match *model {}
+    }
+}
+
+impl StepModel for TransformersRunner {
+    fn begin(&mut self, _: &[PageCopy]) {
+        match *self {}
+    }
+
+    fn run_slices(&mut self, _: &Batch) -> Result<Logits, Error> {
+        match *self {}
+    }
+}
