@@ -207,7 +207,10 @@ impl Loaded {
     pub(crate) fn vocab(&self) -> usize {
         match &self.program {
             Program::Graph(graph) => graph.checkpoint.network.vocab(),
-            Program::Transformers(model) => model.vocab().unwrap_or_else(|| self.tokenizer.vocab_size()),
+            Program::Transformers(model) => {
+                let stated = || self.plan.transformers().and_then(|facts| facts.vocab);
+                model.vocab().or_else(stated).unwrap_or_else(|| self.tokenizer.vocab_size())
+            }
         }
     }
 

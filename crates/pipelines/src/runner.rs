@@ -130,7 +130,7 @@ impl StepModel for GraphRunner {
         )?;
         let values = output.read().expect("the runner alone writes its outputs");
         self.spare = Some(output);
-        Ok(Logits { values, vocab: self.vocab })
+        Ok(Logits::new(values, self.vocab))
     }
 
     fn profile(&mut self, batch: &Batch) -> Option<Result<Profile, Error>> {

@@ -154,13 +154,13 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
     let alone = complete(&served, "200", &greedy);
     assert_eq!(alone["choices"][0]["text"], made.expected["bloom"]["text"]);
     // Others that run at the same time change no bit; nor does who is preempted for whom.
-    let others = json!({"prompt": ["Other words", "x", "Once upon"], "max_tokens": 40, "n": 3, "seed": 1, "ignore_eos": true});
+    let others = json!({"prompt": ["Other words", "x", "Once upon"], "max_tokens": 10, "n": 2, "seed": 1, "ignore_eos": true});
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| complete(&served, "200", &others));
-        for _ in 0..4 {
+        for _ in 0..2 {
             assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
         }
-        assert_eq!(busy.join().unwrap()["choices"].as_array().unwrap().len(), 9);
+        assert_eq!(busy.join().unwrap()["choices"].as_array().unwrap().len(), 6);
     });
     let again = complete(&served, "200", &others);
     assert_eq!(

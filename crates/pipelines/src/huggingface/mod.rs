@@ -15,7 +15,7 @@ mod runner;
 #[cfg(not(unix))]
 mod unsupported;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 pub(crate) use facts::TransformersFacts;
@@ -37,6 +37,7 @@ pub fn set_python(interpreter: PathBuf) {
 }
 
 /// The interpreter of a configuration that leaves it open.
-fn default_python() -> &'static Path {
-    RUNNING.get().map_or(Path::new("python3"), PathBuf::as_path)
+#[cfg(unix)]
+fn default_python() -> PathBuf {
+    RUNNING.get().cloned().unwrap_or_else(|| "python3".into())
 }

@@ -20,8 +20,7 @@ use crate::runner::{Logits, refused};
 pub(crate) struct TransformersModel {
     process: Process,
     width: usize,
-    /// Rows of the embedding, if that is known.
-    vocab: Option<usize>,
+    task: Task,
     next_runner: AtomicU64,
 }
 
@@ -42,10 +41,7 @@ impl TransformersModel {
     /// If the interpreter cannot be started, lacks a package, or cannot load the model.
     pub(crate) fn load(plan: &Plan, task: Task, threads: usize) -> Result<TransformersModel, Error> {
         let config = plan.config();
-        let process = match &config.python {
-            Some(python) => Process::start(python),
-            None => Process::start(default_python()),
-        }?;
+        let process = Process::start(&config.python.clone().unwrap_or_else(default_python))?;
         let loaded: Loaded = process.ask(&json!({
             "do": "load",
             "folder": folder(plan)?,
@@ -66,9 +62,7 @@ impl TransformersModel {
                 plan.architecture()
             );
         }
-        let facts = plan.transformers();
-        let vocab = if task == Task::Write { Some(width) } else { facts.and_then(|facts| facts.vocab) };
-        Ok(TransformersModel { process, width, vocab, next_runner: AtomicU64::new(0) })
+        Ok(TransformersModel { process, width, task, next_runner: AtomicU64::new(0) })
     }
 
     /// The tokenizer of the plan's model as Transformers reads it, for those that are not read here.
@@ -87,9 +81,9 @@ impl TransformersModel {
         self.width
     }
 
-    /// Rows of the embedding, if that is known.
+    /// The number of logits, if it makes any.
     pub(crate) fn vocab(&self) -> Option<usize> {
-        self.vocab
+        Some(self.width).filter(|_| self.task == Task::Write)
     }
 
     /// A name for the sequences of a runner.
