@@ -71,8 +71,21 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
         }
         None => (FAILURE, None),
     };
-    print_line("error", "", &message(error, advice));
+    let message = message(error, advice);
+    if is_of_lines(error) && !are_lines_json() {
+        let lines: Vec<String> = message.lines().map(one_line).collect();
+        // A closed standard error changes nothing.
+        let _ = writeln!(std::io::stderr(), "peri: {}", lines.join("\n"));
+    } else {
+        print_line("error", "", &message);
+    }
     code
+}
+
+/// Whether an error has several lines, all of which are ours.
+fn is_of_lines(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<pipelines::Error>();
+    matches!(error, Some(pipelines::Error::Model(models::Error::Architecture { .. })))
 }
 
 /// Prints clap's error in one line, or the help or version the user asked for.

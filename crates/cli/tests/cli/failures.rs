@@ -111,8 +111,12 @@ fn an_unknown_architecture_has_three_lines() {
     }
     let path = folder.file("alpha.gguf", bytes);
     let nearest = "unsupported architecture `alpha`; the nearest that run here: llama, ";
-    let parts = [nearest, "--engine huggingface", "`peri list` shows all"];
-    check(&peri(&["generate", "--model", &path, "x"]), 3, &parts);
+    let outcome = peri(&["generate", "--model", &path, "x"]);
+    assert_eq!((outcome.code, &outcome.stdout[..]), (Some(3), ""));
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    let [first, second, third] = lines[..] else { panic!("{lines:?}") };
+    assert!(first.contains(nearest) && first.matches(", ").count() == 2, "{first}");
+    assert!(second.contains("--engine huggingface") && third.contains("`peri list` shows all"), "{lines:?}");
 }
 
 #[test]

@@ -181,7 +181,8 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
 
     let [worker] = children(served.id())[..] else { panic!("one child") };
     kill(worker);
-    wait_until("the worker ends", || is_gone(worker));
+    wait_until("the worker ends", || !Path::new(&format!("/proc/{worker}")).exists());
+    std::thread::sleep(Duration::from_millis(200));
     // The next request loads the model again.
     assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
     // One that runs when the process dies fails, and says why.
@@ -197,6 +198,7 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
             "{reply}"
         );
     });
+    std::thread::sleep(Duration::from_millis(200));
     assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
     let [worker] = children(served.id())[..] else { panic!("one child") };
     kill(served.id());

@@ -367,7 +367,7 @@ fn find(
             return Error::NotADecoder { name: name.to_string() };
         }
         let nearest = nearest_names(name, ARCHITECTURES.iter().map(key).chain(encoders)).join(", ");
-        Error::Architecture { found: name.to_string(), nearest }
+        Error::Architecture { found: name.escape_debug().to_string(), nearest }
     })
 }
 

@@ -397,7 +397,9 @@ impl Models {
         let loaded = self.lock().listed.get(&model.key).and_then(|listed| listed.loaded.clone());
         let Some(loaded) = loaded else { return };
         let mut checked = loaded.files_checked.lock().await;
-        if checked.is_some_and(|time| time.elapsed() < FILE_CHECK_INTERVAL) {
+        // Whether a process runs is known without asking the system.
+        let asks = !loaded.plan().runs_elsewhere();
+        if asks && checked.is_some_and(|time| time.elapsed() < FILE_CHECK_INTERVAL) {
             return;
         }
         let of_task = Arc::clone(&loaded);
