@@ -48,7 +48,7 @@ fn invalid_flags_are_errors() {
             ],
             &[
                 "configuration: enable_prefix_caching is true",
-                "engine is huggingface: there is no fallback engine",
+                "engine is huggingface: name the folder or repo of a model for it",
             ],
         ),
         (

@@ -103,7 +103,7 @@ fn adapters_are_left_out_with_a_warning() {
     let adapters = "the adapters (LoRA) are left out: the model runs as it does without a task";
     assert_eq!(plan.warnings().iter().filter(|warning| *warning == adapters).count(), 1);
     assert!(!plan.warnings().iter().any(|warning| warning.contains("no place")), "{:?}", plan.warnings());
-    assert_eq!((plan.architecture(), plan.network().context_length()), ("JinaEmbeddingsV3Model", 150));
+    assert_eq!((plan.architecture(), plan.context_length()), ("JinaEmbeddingsV3Model", 150));
 }
 
 /// Batches, threads and the other texts change no bit, of layers behind the pooling either.

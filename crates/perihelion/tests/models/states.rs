@@ -150,7 +150,7 @@ fn plans_count_states() {
     let config = config.cache_strategy(KVCacheStrategy::Paged).max_cache_batch_size(3).max_length(64);
     let plan = config.clone().plan(Machine { free_memory: Some(1 << 30), ..machine() }).unwrap();
     let memory = plan.memory().unwrap();
-    let slot = plan.network().state_bytes_per_slot() as u64;
+    let slot = plan.state_bytes_per_slot();
     assert_eq!((memory.state_slots, memory.states, memory.cache), (7, 7 * slot, 7 * slot));
     assert!(memory.cache_tokens >= 3 * 64 && plan.cache_bytes_per_token() == 0 && slot > 0);
     let small = Machine { free_memory: Some(memory.weights + 5 * slot), ..machine() };

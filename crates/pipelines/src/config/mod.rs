@@ -168,7 +168,7 @@ fields! {
     enable_prefix_caching: bool = false, aliases [];
     /// The share of free memory to use for weights and cache, such as 0.9.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
-    /// Sample from the K likeliest tokens, or 0 for all; none samples only if generation_config.json says so, else takes the likeliest.
+    /// Sample from the K likeliest tokens, or 0 for all; none follows generation_config.json or GGUF metadata, and is greedy without.
     top_k: Option<i64> = None, aliases [];
     /// Let the engine huggingface run the Python code of the model's repo, with your rights; max never runs any.
     trust_remote_code: bool = false, aliases [];
