@@ -319,6 +319,10 @@ MODELS = {
         "intermediate_size": 24, "num_key_value_heads": 1,
         "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
     }),
+    "glm46v": ("Glm46VForConditionalGeneration", {
+        "intermediate_size": 24, "num_key_value_heads": 1,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
+    }),
     "glm4v_moe": ("Glm4vMoeForConditionalGeneration", {
         **SMALLER, "head_dim": 12, "num_key_value_heads": 1, "n_routed_experts": 5, "num_experts_per_tok": 2,
         "moe_intermediate_size": 10, "n_shared_experts": 1, "first_k_dense_replace": 1, "attention_bias": True,
