@@ -26,6 +26,7 @@ mod json;
 mod kserve;
 mod kv_events;
 mod listener;
+mod llama_cpp;
 mod models;
 mod ollama;
 mod opaque_reasoning;
@@ -42,6 +43,8 @@ mod server;
 mod sse;
 mod stamp;
 mod text;
+mod texts;
+mod timings;
 #[cfg(feature = "otlp")]
 mod traces;
 mod truncation;
