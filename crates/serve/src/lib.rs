@@ -49,7 +49,7 @@ mod timings;
 mod traces;
 mod truncation;
 
-pub use access::Keys;
+pub use access::{KeyLimits, Keys};
 pub use access_log::{LogFormat, json_log_line, show_logs};
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
