@@ -53,7 +53,7 @@ pub use access::{KeyLimits, Keys};
 pub use access_log::{LogFormat, json_log_line, show_logs};
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
-pub use listener::{Address, TlsFiles};
+pub use listener::{Address, TlsFiles, is_ready};
 pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};
 #[cfg(feature = "otlp")]
