@@ -71,9 +71,10 @@ pub use scorer::{Divergence, divergence, log_probabilities, log_probability, vis
 pub use sources::{MemoryBytes, Progress as FetchProgress};
 pub use text::{
     AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, AnswerPart, ChatContext, ChatTemplate,
-    Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, InfillFormat,
-    Moment, ParseSpecial, Piece, ReasoningFormat, ReasoningPhase, SkipSpecial, Tokenizer, Tool, ToolCall,
-    ToolChoice, ToolFormat, answer, chat_template, constraint, detokenizer, tokenizer,
+    Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, InfillFile,
+    InfillFormat, InfillPrompt, InfillTexts, Moment, ParseSpecial, Piece, ReasoningFormat, ReasoningPhase,
+    SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice, ToolFormat, answer, chat_template, constraint,
+    detokenizer, tokenizer,
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER,

@@ -62,6 +62,13 @@ impl Thinking {
         self.set_switches(variables);
         if let Some(effort) = &self.effort {
             variables.entry("reasoning_effort").or_insert_with(|| effort.clone().into());
+            // Kimi K3's, which knows fewer.
+            let own = match &effort[..] {
+                "minimal" => "low",
+                "xhigh" => "max",
+                other => other,
+            };
+            variables.entry("thinking_effort").or_insert_with(|| own.into());
         }
     }
 

@@ -224,7 +224,7 @@ impl Turn {
             }
             Prompt::Tokens(tokens) => tokens,
             Prompt::Text { text, add, parse } => {
-                check_bytes(&text, model, is_cut)?;
+                check_bytes(text.len(), model, is_cut)?;
                 generator.model().tokenizer().encode(&text, add, parse)?
             }
         };
@@ -267,8 +267,8 @@ const SHORT_TOKEN: usize = 8;
 ///
 /// # Errors
 /// If it has.
-fn check_bytes(prompt: &str, model: &ActiveModel, is_cut: bool) -> Result<(), Error> {
-    let (bytes, limit) = (prompt.len(), model.max_length());
+pub(crate) fn check_bytes(bytes: usize, model: &ActiveModel, is_cut: bool) -> Result<(), Error> {
+    let limit = model.max_length();
     // Most prompts are shorter, and need no look at the vocabulary.
     if is_cut || bytes / SHORT_TOKEN <= limit {
         return Ok(());
@@ -293,7 +293,7 @@ impl ChatTurn {
         let format = AnswerFormat { tools, ..found };
         let prompt =
             self.render(template.ok_or(Error::NoChatTemplate)?, tokenizer, Some(format), defaults)?;
-        check_bytes(&prompt, model, self.is_cut)?;
+        check_bytes(prompt.len(), model, self.is_cut)?;
         let continued = self.chat.continued().map(str::to_string);
         let phase = |own: &pipelines::ReasoningFormat| own.phase(&prompt, continued.as_deref());
         let phase = format.reasoning.map_or(ReasoningPhase::After, phase);

@@ -281,7 +281,7 @@ impl Writer for Lines {
         append(out, &self.line(Gain::default(), &[], None));
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _generation: &Generation) {
         let (events, logprobs) = match delta {
             Delta::Started | Delta::Prompt(_) => return,
             Delta::Token { events, logprobs, .. } => (events, logprobs),
