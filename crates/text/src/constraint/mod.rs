@@ -39,7 +39,8 @@ pub enum Constraint {
     /// JSON that a schema accepts: JSON Schema, draft 2020-12, and the older forms of its keywords. Keywords and formats
     /// that no draft knows are annotations. Keywords that constrain in ways that cannot be enforced are errors, such as
     /// `not` with a pattern, `uniqueItems` of any texts, or references to other documents. `format` is enforced.
-    /// Properties come in the order of the schema.
+    /// Properties come in the order of the schema. With `"x-guidance": {"whitespace_flexible": false}` at the root of the
+    /// schema, there is no white space between the parts.
     JsonSchema(Arc<Value>),
     /// Any JSON object.
     JsonObject,
