@@ -51,7 +51,7 @@ pub use embedder::{
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
-    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram,
+    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, LogitsProcessor, MAX_BAD_TOKENS,
     MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob,
     TokenLogprobs, Warning, random_seed,
 };
