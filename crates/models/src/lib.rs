@@ -23,7 +23,9 @@ mod rope;
 pub mod state;
 mod stored;
 
-pub use architectures::{ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture, FRAMES, Frame};
+pub use architectures::{
+    ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture, FRAMES, Frame, known_name,
+};
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network, ScoreTokens};
 pub use config::{
     Config, DeltaConfig, EncoderConfig, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig,

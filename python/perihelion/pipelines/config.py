@@ -291,7 +291,7 @@ class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
     Fields of our own are keywords too: `revision`, `max_batch_tokens`, `max_step_ms`, `weights_dtype`, `cache_dtype`,
-    `quantize` and `reproducible`. Fields are checked when they are used, all at once.
+    `quantize`, `reproducible` and `exact_activations`. Fields are checked when they are used, all at once.
 
     >>> config = PipelineConfig("org/name", cache_strategy=KVCacheStrategy.paged)
     >>> config.max_length, config.short_name
@@ -332,6 +332,7 @@ class PipelineConfig:
     cache_dtype: Optional[str] = field(default=None, kw_only=True)
     quantize: Optional[str] = field(default=None, kw_only=True)
     reproducible: Optional[str] = field(default=None, kw_only=True)
+    exact_activations: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self.huggingface_repo_id = os.fspath(self.huggingface_repo_id)

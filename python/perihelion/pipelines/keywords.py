@@ -47,6 +47,7 @@ class ConfigFields(TypedDict, total=False):
     cache_dtype: str | None
     quantize: str | None
     reproducible: str | None
+    exact_activations: bool
 
 
 _NOTHING = "it has no counterpart: leave it out"

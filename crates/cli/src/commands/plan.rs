@@ -191,8 +191,8 @@ impl Report {
             "architecture": self.architecture(),
             "task": match network {
                 _ if self.plan.is_classifier() => "text_classification",
-                Network::Decoder(_) => "text_generation",
-                Network::Encoder(_) => "embeddings_generation",
+                network if network.makes_text() => "text_generation",
+                _ => "embeddings_generation",
             },
             "parameters": network.parameters(),
             "active_parameters": active(network),

@@ -24,6 +24,9 @@ pub struct CompileOptions {
     pub custom_extensions: Extensions,
     /// Where models compute the same bits, if not where the session says. Artifacts have a setting of their own.
     pub reproducible: Option<Reproducible>,
+    /// Whether quantized weights are multiplied with activations as they are, if not as the session says. Artifacts have a
+    /// setting of their own.
+    pub exact_activations: Option<bool>,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -83,6 +86,7 @@ impl InferenceSession {
         check_names(graphs)?;
         let mut settings = self.kernel_settings();
         settings.reproducible = options.reproducible.unwrap_or(settings.reproducible);
+        settings.exact_activations = options.exact_activations.unwrap_or(settings.exact_activations);
         // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
         let watched = watched || settings.source_tracebacks;

@@ -163,18 +163,22 @@ fn logits_match_pytorch() {
 
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
+    // Pairs of latents that are half a head apart.
+    "deepseek_v3_halves",
     // Gates behind norms.
     "falcon_h1_norms",
     // Blocks one after the other: llama.cpp's Falcon has them side by side.
     "falcon_sequential",
     // A second embedding of fewer rows than the first.
     "gemma3n_vision",
-    // Scores that are not divided by the root of the head's size.
+    // Scores that are not divided by the root of the head's size, but by the number of the layer.
     "gpt2_unscaled",
     // A limit of gates that is not the usual one.
     "gpt_oss_clamped",
     // Limits of steps.
     "granite_hybrid_dense",
+    // Layers whose tokens get different numbers of experts.
+    "hunyuan_moe_layers",
     // Chunks of another size than usual.
     "llama4_vision",
     // Limits of steps.

@@ -113,7 +113,7 @@ fn encodings_have_dtypes_and_kinds_of_blocks() {
 
 #[test]
 fn file_names_suggest_encodings() {
-    use SupportedEncoding::{Bfloat16, Float32, Q4_0, Q4K, Q6K};
+    use SupportedEncoding::{Bfloat16, Float32, Iq4Xs, Q4_0, Q4K, Q6K, Q8_0};
     for (name, expected) in [
         ("tiny-Q4_K_M.gguf", Some(Q4K)),
         ("tiny-q4_k.gguf", Some(Q4K)),
@@ -121,6 +121,8 @@ fn file_names_suggest_encodings() {
         ("TINY-Q6_K.GGUF", Some(Q6K)),
         ("tiny-F32.gguf", Some(Float32)),
         ("tiny.bf16.safetensors", Some(Bfloat16)),
+        ("tiny-Q8_0.gguf", Some(Q8_0)),
+        ("tiny.iq4_xs.gguf", Some(Iq4Xs)),
         ("q4_0/tiny-q6_k.gguf", Some(Q6K)),
         ("q4_0/model.safetensors", None),
         ("model.safetensors", None),

@@ -58,7 +58,7 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
         "empty",
         "name a model: a repo such as org/name, a folder, or a GGUF file",
     );
-    if let Some(given) = config.architecture.as_deref().filter(|given| !native().any(|name| name == *given)) {
+    if let Some(given) = config.architecture.as_deref().filter(|given| models::known_name(given).is_none()) {
         let names: Vec<&str> = native().collect();
         let meant =
             nearest(given, native()).map_or_else(String::new, |name| format!("; did you mean {name}?"));

@@ -133,7 +133,7 @@ fields! {
     engine: Option<PipelineEngine> = None, aliases [];
     /// The architecture, if the model's configuration names none or the wrong one.
     architecture: Option<String> = None, aliases [];
-    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` on a hub.
+    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` or addresses on a hub.
     ///
     /// A path that exists is a local file. In a path of three or more parts, the first two name a repo if it has the file
     /// that the rest names. Any other path is a file of the model's own repo or folder.
@@ -198,4 +198,6 @@ fields! {
     ///
     /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies pairs of bf16.
     reproducible: Option<Reproducible> = None, aliases [];
+    /// Multiply quantized weights with inputs as they are, instead of inputs rounded to 8 bits: closer to the weights, and slower.
+    exact_activations: bool = false, aliases [];
 }

@@ -59,6 +59,7 @@ fn everything() -> serde_json::Value {
         "cache_dtype": "f16",
         "quantize": "q4_k_m",
         "reproducible": "machine",
+        "exact_activations": true,
     })
 }
 
@@ -76,7 +77,8 @@ fn the_table_is_that_of_the_page() {
             "weights_dtype",
             "cache_dtype",
             "quantize",
-            "reproducible"
+            "reproducible",
+            "exact_activations"
         ],
         "our own"
     );
@@ -111,6 +113,7 @@ fn defaults_are_those_of_the_page() {
         "enable_echo": false,
         "max_batch_tokens": 512,
         "max_step_ms": 0,
+        "exact_activations": false,
     });
     assert_eq!(serde_json::to_value(PipelineConfig::default()).unwrap(), expected);
 }

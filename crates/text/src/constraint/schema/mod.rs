@@ -18,10 +18,13 @@ mod reader;
 mod rewriter;
 #[cfg(test)]
 mod tests;
+mod unique;
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
+
+pub(super) use unique::{Place, UniqueMap};
 
 use super::ConstraintError;
 
@@ -52,17 +55,25 @@ const LAYOUT: &str = "x-guidance";
 /// Each character of a string has one spelling, so that keys which differ as JSON differ as strings.
 const ESCAPES: &str = "nrbtf\\\"";
 
-/// What llguidance compiles for a schema.
+/// A schema as llguidance compiles it.
+pub(super) struct Prepared {
+    pub(super) schema: Value,
+    /// Where items are unique, which llguidance does not enforce.
+    pub(super) unique: Option<UniqueMap>,
+}
+
+/// What llguidance compiles for a schema. If nothing follows its answers, unique items become a list of arrays.
 ///
 /// # Errors
 /// If a part of it cannot be enforced, with the pointer to it.
-pub(super) fn prepare(schema: &Value) -> Result<Value, ConstraintError> {
+pub(super) fn prepare(schema: &Value, is_followed: bool) -> Result<Prepared, ConstraintError> {
     let bytes = schema.to_string().len();
     if bytes > MAX_BYTES {
         return Err(refuse("", None, format!("the schema has {bytes} bytes; the limit is {MAX_BYTES}")));
     }
     let (schema, is_compact) = without_layout(schema);
-    let mut prepared = rewriter::rewrite(&reader::read(&schema)?)?;
+    let schemas = reader::read(&schema)?;
+    let mut prepared = rewriter::rewrite(&schemas, is_followed)?;
     if prepared == Value::Bool(true) {
         prepared = json!({});
     }
@@ -73,7 +84,8 @@ pub(super) fn prepare(schema: &Value) -> Result<Value, ConstraintError> {
         };
         map.insert(LAYOUT.into(), layout);
     }
-    Ok(prepared)
+    let unique = if is_followed { UniqueMap::new(&schemas) } else { None };
+    Ok(Prepared { schema: prepared, unique })
 }
 
 /// A schema without its [`LAYOUT`], and whether that asks for JSON without white space.

@@ -12,12 +12,12 @@ use crate::constraint::ConstraintError;
 /// The most schemas that come of a document.
 const MAX_REWRITTEN: usize = 60_000;
 
-/// Rewrites all schemas of a document into one, with its definitions.
+/// Rewrites all schemas of a document into one, with its definitions. If answers are followed, that keeps items unique.
 ///
 /// # Errors
 /// If one of them asks for what cannot be enforced.
-pub(super) fn rewrite(schemas: &Schemas) -> Result<Value, ConstraintError> {
-    let mut rewriter = Rewriter { logic: Logic::new(schemas), count: 0, depth: 0 };
+pub(super) fn rewrite(schemas: &Schemas, is_followed: bool) -> Result<Value, ConstraintError> {
+    let mut rewriter = Rewriter { logic: Logic::new(schemas), is_followed, count: 0, depth: 0 };
     let mut root = rewriter.schema(&schemas.root, &[])?;
     let mut definitions: Vec<(&String, &Value)> = schemas.definitions.iter().collect();
     definitions.sort_by_key(|(name, _)| *name);
@@ -34,6 +34,7 @@ pub(super) fn rewrite(schemas: &Schemas) -> Result<Value, ConstraintError> {
 
 pub(super) struct Rewriter<'a> {
     pub(super) logic: Logic<'a>,
+    is_followed: bool,
     count: usize,
     depth: usize,
 }
@@ -93,7 +94,7 @@ impl Rewriter<'_> {
         names::names(&self.logic, &mut draft)?;
         objects::counts(&self.logic, &mut draft)?;
         arrays::contains(&self.logic, &mut draft)?;
-        arrays::distinct(&self.logic, &mut draft)?;
+        arrays::distinct(&self.logic, &mut draft, self.is_followed)?;
         choices::one_of(&self.logic, &mut draft)?;
         values(&mut draft);
         let rewritten = self.inner(draft)?;
