@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from conftest import wait_until_empty
 from perihelion import LLM, Embedder, PipelineConfig, Reranker, SamplingParams
+from perihelion.engine import InferenceSession
 from perihelion.pipelines import ConfigFields, quantize
 from perihelion.pipelines.keywords import LOADING, SAMPLING
 from perihelion.pipelines.schemas import close_objects, function_schema, schema_of
@@ -74,6 +75,8 @@ def test_hints_name_what_there_is() -> None:
     assert len(named) > 10 and {*named} <= known
     fields = {field.name for field in dataclasses.fields(SamplingParams)}
     assert {hint.split()[3] for hint in SAMPLING.values() if hint.startswith("it is called")} <= fields
+    with LLM(device_specs="cpu") as llm:  # type: ignore[arg-type]
+        assert llm.config.device_specs == ["cpu"]
     with pytest.raises(TypeError, match="max_lenght.*did you mean max_length"):
         LLM(max_lenght=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="repeat_penalty.*it is called repetition_penalty here"):
@@ -97,6 +100,10 @@ def test_editors_know_the_fields() -> None:
         (lambda llm: llm.generate("a", 5), TypeError, "sampling_params: got int, expected SamplingParams"),
         (lambda llm: LLM(num_threads=-1), ValueError, "num_threads is -1: give a whole number, from 0 to"),
         (lambda llm: LLM(num_threads="2"), TypeError, "num_threads: got str, expected a whole number"),
+        (lambda llm: LLM(weight_path=5), TypeError, "weight_path: got int, expected a path or a list of paths"),
+        (lambda llm: InferenceSession(num_threads="2"), TypeError, "num_threads"),
+        (lambda llm: InferenceSession().set_debug_print_options("FULL", -1), ValueError, "precision: got -1"),
+        (lambda llm: llm.chat([{"role": "user", "content": b"a"}]), TypeError, "messages: Object of type bytes"),
         (lambda llm: LLM(chat_template=5), TypeError, "chat_template: got int, expected a text or None"),
         (lambda llm: LLM(5), TypeError, "model: got int, expected a name, a path or a PipelineConfig"),
         (lambda llm: LLM(session=5), TypeError, "session: got int, expected an InferenceSession or None"),

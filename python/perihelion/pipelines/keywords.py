@@ -123,6 +123,7 @@ _FORMS = "give json_schema, regex, choice or grammar"
 # Keywords of other libraries where answers are asked for.
 SAMPLING: dict[str, str] = {
     "best_of": "give n",
+    "detokenize": _NOTHING,
     "do_sample": "temperature=0 takes the likeliest token",
     "early_stopping": "there is no beam search: leave it out",
     "guided_choice": "it is called choice here",
@@ -130,6 +131,7 @@ SAMPLING: dict[str, str] = {
     "guided_grammar": "it is called grammar here",
     "guided_json": "it is called json_schema here",
     "guided_regex": "it is called regex here",
+    "include_stop_str_in_output": _NOTHING,
     "length_penalty": "there is no beam search: leave it out",
     "logits_processor": "it is called logits_processors here",
     "max_completion_tokens": "it is called max_tokens here",
@@ -140,11 +142,13 @@ SAMPLING: dict[str, str] = {
     "num_return_sequences": "it is called n here",
     "repeat_penalty": "it is called repetition_penalty here",
     "response_format": _FORMS,
+    "spaces_between_special_tokens": _NOTHING,
     "stop_strings": "it is called stop here",
     "stream": "call LLM.stream",
     "structured_outputs": _FORMS,
     "thinking_token_budget": "give thinking_budget to LLM.chat",
     "top_logprobs": "it is called logprobs here",
+    "truncate_prompt_tokens": "cut prompts with LLM.tokenizer",
     "typical_p": "give temperature, top_k, top_p or min_p",
     "use_beam_search": "there is no beam search: leave it out",
 }

@@ -518,7 +518,11 @@ class LLM(_Model[_perihelion.Generator]):
         self, messages: Any, fields: Mapping[str, Any], params: SamplingParams | None, on_error: str = "raise"
     ) -> ReadyPrompt:
         """A conversation as the model reads it. One that is refused has no tokens, and the error of that."""
-        given = dumps({"messages": conversations([messages], several=True)[0], **fields})
+        listed = conversations([messages], several=True)[0]
+        try:
+            given = dumps({"messages": listed, **fields})
+        except TypeError as error:
+            raise TypeError(f"messages: {error}") from None
         try:
             turn = self._native.read_turn(given, _params(params, 1)[0])
         except ValueError as error:
