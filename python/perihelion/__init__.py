@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
 
 if TYPE_CHECKING:
-    from .pipelines import LLM, Embedder, PipelineConfig, Reranker, SamplingParams
+    from .pipelines import LLM, Classifier, Embedder, PipelineConfig, Reranker, SamplingParams, quantize
     from .server import serve
 
 __all__ = [
     "LLM",
+    "Classifier",
     "ConfigError",
     "Embedder",
     "FileError",
@@ -27,6 +28,7 @@ __all__ = [
     "Reranker",
     "SamplingParams",
     "__version__",
+    "quantize",
     "serve",
 ]
 

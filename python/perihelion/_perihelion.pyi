@@ -8,6 +8,7 @@ __all__ = [
     "Answers",
     "Buffer",
     "BufferProtocol",
+    "Classifier",
     "CompiledModel",
     "Config",
     "ConfigError",
@@ -26,9 +27,9 @@ __all__ = [
     "PromptTooLong",
     "Region",
     "Repo",
-    "Reranker",
     "Server",
     "Session",
+    "Turn",
     "Wakeups",
     "WeightFiles",
     "__version__",
@@ -45,6 +46,7 @@ __all__ = [
     "load_devices",
     "load_max_buffer",
     "mmap",
+    "quantize",
     "run_command",
     "scan_available_devices",
     "shard",
@@ -249,18 +251,28 @@ class Repo:
 @final
 class Generator:
     def __new__(
-        cls, config: Config, num_threads: int, chat_template: str | None, session: Session | None
+        cls,
+        config: Config,
+        num_threads: int,
+        chat_template: str | None,
+        session: Session | None,
+        progress: Callable[[str, int, int], object] | None,
     ) -> Generator: ...
     def config(self) -> str: ...
-    def stream(self, prompt: Sequence[int], params: object, seed: int) -> Answers: ...
+    def stream(self, prompt: Sequence[int] | Turn, params: object, seed: int) -> Answers: ...
+    def stream_batch(
+        self, prompts: Sequence[Sequence[int] | Turn], params: Sequence[object], seeds: Sequence[int]
+    ) -> Answers: ...
     def batch(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int] | Turn],
         params: Sequence[object],
         seeds: Sequence[int],
         returns_errors: bool,
     ) -> tuple[Answers, int]: ...
     def score(self, tokens: Sequence[int]) -> list[float]: ...
+    def logits(self, tokens: Sequence[int]) -> Buffer: ...
+    def read_turn(self, fields: str, params: object) -> Turn: ...
     def metrics(self) -> dict[str, Any]: ...
     def render(
         self,
@@ -272,6 +284,11 @@ class Generator:
         extra: str,
     ) -> str: ...
     def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+    def encode_places(
+        self, text: str, add_special: bool
+    ) -> tuple[list[int], list[tuple[int, int] | None]]: ...
+    def token(self, id: int) -> str | None: ...
+    def token_id(self, token: str) -> int | None: ...
     def decode(self, tokens: Sequence[int], skip_special: bool) -> str: ...
     def vocabulary(self) -> tuple[int, int | None, int | None, list[int]]: ...
     def status(self) -> dict[str, int]: ...
@@ -280,16 +297,25 @@ class Generator:
 
 @final
 class Embedder:
-    def __new__(cls, config: Config, num_threads: int, session: Session | None) -> Embedder: ...
+    def __new__(
+        cls,
+        config: Config,
+        num_threads: int,
+        pooling: str | None,
+        session: Session | None,
+        progress: Callable[[str, int, int], object] | None,
+    ) -> Embedder: ...
     def config(self) -> str: ...
     def embed(
         self,
         texts: Sequence[str | Sequence[int]],
-        dimensions: int | None,
-        normalize: bool | None,
+        vectors: tuple[int | None, bool | None, str | None],
         prompt: str | None,
         truncate: bool,
     ) -> Answers: ...
+    def hidden_states(
+        self, text: str | Sequence[int], prompt: str | None, truncate: bool
+    ) -> tuple[list[int], Buffer]: ...
     @property
     def dimensions(self) -> int: ...
     @property
@@ -299,9 +325,21 @@ class Embedder:
     def release(self) -> None: ...
 
 @final
-class Reranker:
-    def __new__(cls, config: Config, num_threads: int, session: Session | None) -> Reranker: ...
+class Classifier:
+    def __new__(
+        cls,
+        config: Config,
+        num_threads: int,
+        session: Session | None,
+        progress: Callable[[str, int, int], object] | None,
+        ranks: bool,
+    ) -> Classifier: ...
     def config(self) -> str: ...
+    def classify(
+        self, texts: Sequence[str | tuple[str, str]], activation: str | None, truncate: bool
+    ) -> Answers: ...
+    @property
+    def labels(self) -> list[str]: ...
     def rank(
         self, query: str, documents: Sequence[str], top_n: int | None, prompt: str | None, truncate: bool
     ) -> Answers: ...
@@ -310,6 +348,13 @@ class Reranker:
     def status(self) -> dict[str, int]: ...
     def close(self) -> None: ...
     def release(self) -> None: ...
+
+@final
+class Turn:
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def tokens(self) -> list[int]: ...
 
 @final
 class Answers:
@@ -324,6 +369,13 @@ class Wakeups:
     def __new__(cls, wake: Callable[[], None]) -> Wakeups: ...
     def ready(self) -> list[tuple[int, Any]]: ...
 
+def quantize(
+    config: Config,
+    path: str | PathLike[str],
+    options: tuple[str, bool, str | None],
+    num_threads: int,
+    progress: Callable[[str, int, int], object] | None,
+) -> dict[str, Any]: ...
 def config_fields() -> list[tuple[str, list[str], str]]: ...
 def encodings() -> list[tuple[str, int]]: ...
 def encoding_of_name(name: str) -> str | None: ...

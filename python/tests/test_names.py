@@ -39,11 +39,17 @@ MODULES = [
     "perihelion.graph.weight",
     "perihelion.graph.weights",
     "perihelion.pipelines",
+    "perihelion.pipelines.classifier",
     "perihelion.pipelines.config",
     "perihelion.pipelines.embedder",
+    "perihelion.pipelines.keywords",
     "perihelion.pipelines.llm",
     "perihelion.pipelines.params",
+    "perihelion.pipelines.prompts",
+    "perihelion.pipelines.quantization",
     "perihelion.pipelines.reranker",
+    "perihelion.pipelines.schemas",
+    "perihelion.pipelines.tokenizer",
     "perihelion.server",
 ]
 LIST = Path(__file__).parents[2] / "docs" / "reference" / "python-names.txt"

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod chat_turn;
 mod classification_model;
 mod classifier;
 mod compiled;
@@ -35,6 +36,7 @@ mod vectors;
 mod worker;
 
 pub use batch::{Batch, Slice};
+pub use chat_turn::{AnswerReader, ChatDefaults, ChatReading, ChatTurn, RenderedTurn, Thinking, ToolUse};
 pub use classification_model::ClassificationModel;
 pub use classifier::{
     Classification, ClassificationParameters, ClassificationRequest, ClassificationText, Classifier, Ranked,
@@ -49,9 +51,9 @@ pub use embedder::{
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
-    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
-    MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob, TokenLogprobs, Warning,
-    random_seed,
+    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, LogitsProcessor, MAX_BAD_TOKENS,
+    MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob,
+    TokenLogprobs, Warning, random_seed,
 };
 pub use kv_cache::{
     CacheEvent, KvCache, Page, PageCopy, PrefixEnd, PrefixStats, SLOTS_PER_SEQUENCE, Sequence, SequenceId,

@@ -95,9 +95,20 @@ fn write_error(path: &Path, message: String) -> PyErr {
     }
 }
 
+/// The system's code of an error, also of one that Rust's library made.
+pub(crate) fn system_code(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or(match error.kind() {
+        io::ErrorKind::NotFound => Some(libc::ENOENT),
+        io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+        io::ErrorKind::IsADirectory => Some(libc::EISDIR),
+        io::ErrorKind::NotADirectory => Some(libc::ENOTDIR),
+        _ => None,
+    })
+}
+
 /// `OSError(errno, text, filename)`, which Python makes a `FileNotFoundError` or another subclass.
 pub(crate) fn system_error(error: &io::Error, path: &Path) -> PyErr {
-    match error.raw_os_error() {
+    match system_code(error) {
         Some(code) => PyOSError::new_err((code, error.kind().to_string(), path.to_path_buf())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),
     }

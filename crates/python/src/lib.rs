@@ -48,8 +48,8 @@ mod _perihelion {
     use super::model::{CompiledModel, Model};
     #[pymodule_export]
     use super::pipelines::{
-        Answers, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Reranker, Wakeups,
-        config_fields, encoding_of_name, encodings, stop_attaching,
+        Answers, Classifier, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Turn, Wakeups,
+        config_fields, encoding_of_name, encodings, quantize, stop_attaching,
     };
     #[pymodule_export]
     use super::server::Server;

@@ -367,6 +367,7 @@ class InferenceSession:
         for device in devices:
             natives.append(_expect("devices", device, Device)._native)
         threads = 0 if num_threads is None else num_threads
+        _expect("num_threads", threads, int)
         if threads < 0:
             raise ValueError(f"num_threads: got {threads}, expected at least 0")
         self._native = _perihelion.Session(natives, threads, _paths(custom_extensions))
@@ -478,6 +479,8 @@ class InferenceSession:
         member = _member("style", style, PrintStyle)
         if member is PrintStyle.FULL:
             _expect("precision", precision, int)
+            if not 0 <= precision <= 1 << 16:
+                raise ValueError(f"precision: got {precision}, expected at least 0, and at most {1 << 16}")
         elif member is not PrintStyle.BINARY and member is not PrintStyle.BINARY_MAX_CHECKPOINT:
             output_directory = None
         elif output_directory is not None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.engine import InferenceSession
 
+from . import keywords
 from .config import PipelineConfig
 from .embedder import _USUAL
-from .llm import _config, _Model
+from .keywords import ConfigFields
+from .llm import LoadProgress, _config, _Loading, _Model, _native_session, _threads
 from .params import Ranked
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Reranker"]
 
 
-class Reranker(_Model[_perihelion.Reranker]):
+class Reranker(_Model[_perihelion.Classifier]):
     """A model that ranks documents by how well they answer a query (a cross-encoder), from many threads and tasks at
     once.
 
@@ -26,6 +31,7 @@ class Reranker(_Model[_perihelion.Reranker]):
         model: a name on a hub, a folder, a file, or a `PipelineConfig`.
         num_threads: how many threads compute; `None` is one for each core.
         session: where the model runs; `None` makes a session for it.
+        progress: as for `LLM`.
         fields: fields of `PipelineConfig`. Without a `PipelineConfig`, their defaults are for large batches.
 
     Raises:
@@ -41,11 +47,14 @@ class Reranker(_Model[_perihelion.Reranker]):
         *,
         num_threads: int | None = None,
         session: InferenceSession | None = None,
-        **fields: Any,
+        progress: LoadProgress = False,
+        **fields: Unpack[ConfigFields],
     ) -> None:
-        config = _config(model, _USUAL, fields)
-        native_session = None if session is None else session._native
-        self._native = _perihelion.Reranker(config._native, num_threads or 0, native_session)
+        config = _config("Reranker", model, _USUAL, fields)
+        with _Loading(progress) as told:
+            self._native = _perihelion.Classifier(
+                config._native, _threads(num_threads), _native_session(session), told, True
+            )
         self._config = config._decided(self._native.config())
 
     @property
@@ -80,7 +89,8 @@ class Reranker(_Model[_perihelion.Reranker]):
             PromptTooLong: the query and a document are too long together.
             ValueError: the model has several labels, or takes no instruction.
         """
-        return _ranked(self._native.rank(query, documents, top_n, prompt, truncate).next(), documents)
+        documents = keywords.texts("documents", documents)
+        return _ranked(self._answers(query, documents, top_n, prompt, truncate).next(), documents)
 
     async def arank(
         self,
@@ -94,12 +104,24 @@ class Reranker(_Model[_perihelion.Reranker]):
         """As `rank`, for asyncio. Cancelling the task cancels what was not computed yet."""
         from perihelion.aio import _running
 
-        answers = self._native.rank(query, documents, top_n, prompt, truncate)
+        documents = keywords.texts("documents", documents)
+        answers = self._answers(query, documents, top_n, prompt, truncate)
         return _ranked(await _running().next(answers), documents)
 
     def status(self) -> dict[str, int]:
         """Documents that wait, and batches, documents and tokens that were computed."""
         return self._native.status()
+
+    def _answers(
+        self, query: Any, documents: list[str], top_n: Any, prompt: Any, truncate: Any
+    ) -> _perihelion.Answers:
+        return self._native.rank(
+            keywords.text("query", query),
+            documents,
+            keywords.whole("top_n", top_n, 0, optional=True),
+            keywords.text("prompt", prompt, optional=True),
+            keywords.flag("truncate", truncate),
+        )
 
     def __repr__(self) -> str:
         return f"Reranker({self.model!r})"

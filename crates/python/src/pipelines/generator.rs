@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use perihelion::driver;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Chat, ChatTemplate, Error, FinishedRequests, Histogram, ParseSpecial, Request, SkipSpecial,
-    TextGenerator, TextModel, Tokenizer, log_probabilities,
+    AddSpecial, AnswerReader, Chat, ChatTemplate, Error, FetchProgress, FinishedRequests, Histogram,
+    ParseSpecial, Piece, Request, SkipSpecial, TextGenerator, TextModel, Tokenizer, log_probabilities,
+    visit_logits,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,8 +17,11 @@ use pyo3::types::PyDict;
 use super::answers::{Answers, Batch};
 use super::config::{Config, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
-use super::request::{count, request};
+use super::progress::Progress;
+use super::request::{bad_words, count, request};
+use super::turn::Turn;
 use super::waiting::wait_for_thread;
+use crate::buffer::Buffer;
 use crate::owned::Closable;
 use crate::running::detached;
 use crate::session::Session;
@@ -34,18 +39,22 @@ type Vocabulary = (usize, Option<u32>, Option<u32>, Vec<u32>);
 #[pymethods]
 impl Generator {
     #[new]
-    #[pyo3(signature = (config, num_threads, chat_template, session))]
+    #[pyo3(signature = (config, num_threads, chat_template, session, progress))]
     fn new(
         py: Python<'_>,
         config: &Config,
         num_threads: usize,
         chat_template: Option<String>,
         session: Option<&Session>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Generator> {
         let config = config.get();
         let session = session.map(|session| session.0.get().cloned()).transpose()?;
-        let open = move || open(&config, num_threads, chat_template.as_deref(), session);
+        let progress = Progress::new(progress);
+        let told = progress.clone();
+        let open = move || open(&config, num_threads, chat_template.as_deref(), session, &told);
         let generator = wait_for_thread(py, open)?.map_err(open_error)?;
+        progress.check()?;
         Ok(Generator(Closable::new("the LLM", generator)))
     }
 
@@ -54,17 +63,30 @@ impl Generator {
         Ok(fields(self.0.get()?.model().plan().config()))
     }
 
-    /// The events of a request.
+    /// The chunks of the answer to a prompt.
     fn stream(
         &self,
         py: Python<'_>,
-        prompt: Vec<u32>,
+        prompt: Prompt<'_>,
         params: &Bound<'_, PyAny>,
         seed: u64,
     ) -> PyResult<Answers> {
-        let (generator, request) = (self.0.get()?, request(prompt, params, seed)?);
+        let generator = self.0.get()?;
+        let (request, reader) = prompt.request(generator.model().tokenizer(), params, seed)?;
         let request = prepare(py, &generator, request)?.map_err(pipelines_error)?;
-        detached(py, || Answers::of_text(generator, request))
+        detached(py, || Answers::of_text(generator, request, reader.as_ref()))
+    }
+
+    /// The chunks of the answers to prompts that run together, each with the index of its prompt.
+    fn stream_batch(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Prompt<'_>>,
+        params: Vec<Bound<'_, PyAny>>,
+        seeds: Vec<u64>,
+    ) -> PyResult<Answers> {
+        let (generator, batch) = self.prepared(py, prompts, params, seeds, false)?;
+        detached(py, || Answers::of_chunks(generator, batch))
     }
 
     /// The answers to requests that run together, and how many there are. A prompt that is refused is one answer if
@@ -72,21 +94,12 @@ impl Generator {
     fn batch(
         &self,
         py: Python<'_>,
-        prompts: Vec<Vec<u32>>,
+        prompts: Vec<Prompt<'_>>,
         params: Vec<Bound<'_, PyAny>>,
         seeds: Vec<u64>,
         returns_errors: bool,
     ) -> PyResult<(Answers, usize)> {
-        let generator = self.0.get()?;
-        let mut batch = Batch::new(prompts.len());
-        for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
-            let (request, count) = (request(prompt, &params, seed)?, count(&params)?);
-            match prepare(py, &generator, request)?.and_then(|request| request.samples(count)) {
-                Ok(samples) => batch.add(index, samples),
-                Err(error) if returns_errors => batch.refused.push((index, error)),
-                Err(error) => return Err(prompt_error(error, index, batch.prompts)),
-            }
-        }
+        let (generator, batch) = self.prepared(py, prompts, params, seeds, returns_errors)?;
         let count = batch.requests.len() + batch.refused.len();
         Ok((detached(py, || Answers::of_batch(generator, batch))?, count))
     }
@@ -95,6 +108,17 @@ impl Generator {
     fn score(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<f64>> {
         let model = Arc::clone(self.0.get()?.model());
         wait_for_thread(py, move || log_probabilities(&model, &tokens))?.map_err(pipelines_error)
+    }
+
+    /// The logits that predict the token after each, f32[tokens, vocab].
+    fn logits(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Buffer> {
+        let model = Arc::clone(self.0.get()?.model());
+        wait_for_thread(py, move || logits(&model, &tokens))?.map_err(pipelines_error)
+    }
+
+    /// A conversation as the model reads it. `fields` are JSON.
+    fn read_turn(&self, py: Python<'_>, fields: &str, params: &Bound<'_, PyAny>) -> PyResult<Turn> {
+        Turn::read(py, self.0.get()?, fields, params)
     }
 
     /// The prompt of a conversation. All but the flags are JSON.
@@ -133,6 +157,31 @@ impl Generator {
         let encode = || tokenizer.encode(&text, add, parse);
         let tokens = if text.len() > LONG_TEXT { detached(py, encode)? } else { encode() };
         tokens.map_err(|error| pipelines_error(error.into()))
+    }
+
+    /// The tokens of a text, and the characters of it that each stands for, if that is known.
+    fn encode_places(
+        &self,
+        py: Python<'_>,
+        text: String,
+        add_special: bool,
+    ) -> PyResult<(Vec<u32>, Vec<Option<(usize, usize)>>)> {
+        let add = if add_special { AddSpecial::Yes } else { AddSpecial::No };
+        let tokenizer = self.tokenizer()?;
+        let pieces = detached(py, || tokenizer.encode_pieces(&text, add, ParseSpecial::Yes))?;
+        let pieces = pieces.map_err(|error| pipelines_error(error.into()))?;
+        let ids = pieces.iter().map(|piece| piece.id).collect();
+        Ok((ids, places(&text, &pieces)))
+    }
+
+    /// A token as the vocabulary writes it.
+    fn token(&self, id: u32) -> PyResult<Option<String>> {
+        Ok(self.tokenizer()?.token(id).map(std::borrow::Cow::into_owned))
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    fn token_id(&self, token: &str) -> PyResult<Option<u32>> {
+        Ok(self.tokenizer()?.id(token))
     }
 
     fn decode(&self, tokens: Vec<u32>, skip_special: bool) -> PyResult<String> {
@@ -193,9 +242,87 @@ impl Generator {
 }
 
 impl Generator {
+    /// Requests that are checked.
+    fn prepared(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Prompt<'_>>,
+        params: Vec<Bound<'_, PyAny>>,
+        seeds: Vec<u64>,
+        returns_errors: bool,
+    ) -> PyResult<(TextGenerator, Batch)> {
+        let generator = self.0.get()?;
+        let mut batch = Batch::new(prompts.len());
+        for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
+            let (request, reader) = prompt.request(generator.model().tokenizer(), &params, seed)?;
+            let count = count(&params)?;
+            let reader = reader.map(Arc::new);
+            match prepare(py, &generator, request)?.and_then(|request| request.samples(count)) {
+                Ok(samples) => batch.add(index, samples, reader.as_ref()),
+                Err(error) if returns_errors => batch.refused.push((index, error)),
+                Err(error) => return Err(prompt_error(error, index, batch.prompts)),
+            }
+        }
+        Ok((generator, batch))
+    }
+
     fn tokenizer(&self) -> PyResult<Arc<Tokenizer>> {
         Ok(Arc::clone(self.0.get()?.model().tokenizer()))
     }
+}
+
+/// What is continued.
+#[derive(FromPyObject)]
+enum Prompt<'py> {
+    Turn(Bound<'py, Turn>),
+    Tokens(Vec<u32>),
+}
+
+impl Prompt<'_> {
+    /// The request, and how its answers are read if they have parts.
+    fn request(
+        self,
+        tokenizer: &Tokenizer,
+        params: &Bound<'_, PyAny>,
+        seed: u64,
+    ) -> PyResult<(Request, Option<AnswerReader>)> {
+        let request = Request { bad_words: bad_words(params, tokenizer)?, ..request(params, seed)? };
+        match self {
+            Prompt::Tokens(prompt) => Ok((Request { prompt, ..request }, None)),
+            Prompt::Turn(turn) => {
+                let (request, reader) = turn.get().request(request);
+                Ok((request, Some(reader)))
+            }
+        }
+    }
+}
+
+/// The characters of a text that tokens stand for.
+fn places(text: &str, pieces: &[Piece]) -> Vec<Option<(usize, usize)>> {
+    // Places grow, so that the text is walked once.
+    let (mut byte, mut chars) = (0, 0);
+    let mut index_of = |at: usize| {
+        if at < byte {
+            (byte, chars) = (0, 0);
+        }
+        let at = (byte..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(byte);
+        chars += text[byte..at].chars().count();
+        byte = at;
+        chars
+    };
+    let place =
+        |piece: &Piece| piece.place.as_ref().map(|place| (index_of(place.start), index_of(place.end)));
+    pieces.iter().map(place).collect()
+}
+
+/// f32[tokens, vocab]
+fn logits(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Buffer, Error> {
+    let (window, mut rows) = (model.plan().max_length()?, Vec::new());
+    visit_logits(model, tokens, window, window.div_ceil(2), |_, row| {
+        rows.extend_from_slice(row);
+        Ok::<(), Error>(())
+    })?;
+    Ok(Buffer(driver::Buffer::from_slice([tokens.len(), model.decoder().vocab], &rows)))
 }
 
 /// Checks a request. Compiling its constraint takes time, so it runs without the GIL.
@@ -220,11 +347,14 @@ fn open(
     num_threads: usize,
     chat_template: Option<&str>,
     session: Option<Arc<InferenceSession>>,
+    progress: &Progress,
 ) -> Result<TextGenerator, Error> {
     let plan = config.plan_or_built_in(machine())?;
     let template = chat_template.map(ChatTemplate::find).transpose()?;
     let session = session_for(plan.config(), num_threads, session)?;
-    let model = Arc::new(TextModel::from_plan(&session, plan)?);
+    let fetch = &|event: FetchProgress<'_>| progress.fetch(event);
+    let model = TextModel::from_plan_with(&session, plan, fetch, &mut |event| progress.load(event))?;
+    let model = Arc::new(model);
     match template {
         Some(template) => TextGenerator::with_chat_template(model, template),
         None => TextGenerator::new(model),

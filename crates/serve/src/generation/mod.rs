@@ -1,12 +1,11 @@
 //! Answers as they are made, for every protocol: library events in, deltas of choices out.
 
 mod answer;
+mod declared;
 mod delta;
 mod places;
 #[cfg(test)]
 mod tests;
-mod thinking;
-mod tool_use;
 mod turn;
 mod usage;
 
@@ -20,11 +19,10 @@ use futures_core::Stream;
 use pipelines::{BatchEvent, BatchStream, Error, EventKind, Prompt, Request};
 
 pub(crate) use answer::{Answer, Writer};
+pub(crate) use declared::declared;
 use delta::AnswerReading;
 pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
 pub(crate) use places::Places;
-pub(crate) use thinking::Thinking;
-pub(crate) use tool_use::{ToolUse, declared};
 pub(crate) use turn::{AnswerReader, Reading, Turn, check_bytes};
 pub(crate) use usage::{AnswerStats, Timings, Usage};
 

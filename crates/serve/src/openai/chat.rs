@@ -362,7 +362,7 @@ impl AnswerFields {
                 ApiError::invalid("truncate_prompt_tokens", message)
             })?,
         };
-        reading.tokens.drain(..reading.tokens.len().saturating_sub(kept));
+        reading.own.tokens.drain(..reading.own.tokens.len().saturating_sub(kept));
         Ok(())
     }
 

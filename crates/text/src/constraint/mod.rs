@@ -41,7 +41,8 @@ pub enum Constraint {
     /// that no draft knows are annotations. Keywords that constrain in ways that cannot be enforced are errors, such as
     /// `not` with a format, or references to other documents. `format` is enforced. Properties come in the order of the
     /// schema. Items of `uniqueItems` are compared while they are written; inside of [`Constraint::Lark`], they are
-    /// supported if they have few values.
+    /// supported if they have few values. With `"x-guidance": {"whitespace_flexible": false}` at the root of the schema,
+    /// there is no white space between the parts.
     JsonSchema(Arc<Value>),
     /// Any JSON object.
     JsonObject,

@@ -417,3 +417,13 @@ fn tokens_of_a_vocabulary_are_written_for_lark() {
     assert_eq!(token_as_lark(&bytes(), "<0x41>").as_deref(), Some("\"A\""));
     assert_eq!(token_as_lark(&bytes(), "<|none|>"), None);
 }
+
+#[test]
+fn json_has_no_white_space_if_its_schema_says_so() {
+    let object = json!({
+        "type": "object",
+        "properties": { "a": { "type": "array", "items": { "type": "integer" } } },
+        "x-guidance": { "whitespace_flexible": false },
+    });
+    check(&schema(object), &["{}", r#"{"a":[1,2]}"#], &[r#"{"a": [1,2]}"#, r#"{"a":[1, 2]}"#, "{ }", "{\n}"]);
+}

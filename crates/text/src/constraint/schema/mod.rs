@@ -20,6 +20,8 @@ mod rewriter;
 mod tests;
 mod unique;
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 pub(super) use unique::{Place, UniqueMap};
@@ -47,6 +49,9 @@ const ORIGIN: &str = "$comment";
 const MADE_OF: char = '\0';
 /// Between the parts of JSON: nothing, a space, or a line break and an indentation of at most 32 spaces or 8 tabs.
 const WHITESPACE: &str = r" |\n( {0,32}|\t{0,8})";
+/// llguidance's keyword for the layout of JSON. At the root of a caller's schema it may be `{"whitespace_flexible": false}`:
+/// no white space between the parts.
+const LAYOUT: &str = "x-guidance";
 /// Each character of a string has one spelling, so that keys which differ as JSON differ as strings.
 const ESCAPES: &str = "nrbtf\\\"";
 
@@ -66,17 +71,31 @@ pub(super) fn prepare(schema: &Value, is_followed: bool) -> Result<Prepared, Con
     if bytes > MAX_BYTES {
         return Err(refuse("", None, format!("the schema has {bytes} bytes; the limit is {MAX_BYTES}")));
     }
-    let schemas = reader::read(schema)?;
+    let (schema, is_compact) = without_layout(schema);
+    let schemas = reader::read(&schema)?;
     let mut prepared = rewriter::rewrite(&schemas, is_followed)?;
     if prepared == Value::Bool(true) {
         prepared = json!({});
     }
     if let Value::Object(map) = &mut prepared {
-        let options = json!({ "whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES });
-        map.insert("x-guidance".into(), options);
+        let layout = match is_compact {
+            true => json!({ "whitespace_flexible": false, "json_allowed_escapes": ESCAPES }),
+            false => json!({ "whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES }),
+        };
+        map.insert(LAYOUT.into(), layout);
     }
     let unique = if is_followed { UniqueMap::new(&schemas) } else { None };
     Ok(Prepared { schema: prepared, unique })
+}
+
+/// A schema without its [`LAYOUT`], and whether that asks for JSON without white space.
+fn without_layout(schema: &Value) -> (Cow<'_, Value>, bool) {
+    let is_compact = schema.get(LAYOUT).is_some_and(|own| *own == json!({ "whitespace_flexible": false }));
+    let mut schema = Cow::Borrowed(schema);
+    if is_compact {
+        schema.to_mut().as_object_mut().and_then(|map| map.shift_remove(LAYOUT));
+    }
+    (schema, is_compact)
 }
 
 /// The schemas directly in a prepared schema.
