@@ -680,7 +680,8 @@ fn ends_are_chosen_where_the_form_allows_them() {
 #[test]
 fn a_constraint_that_cannot_be_enforced_is_refused_before_any_token() {
     let model = storyteller();
-    let schema = Constraint::json_schema(r#"{"items": {"type": "string", "not": {"format": "date"}}}"#).unwrap();
+    let schema =
+        Constraint::json_schema(r#"{"items": {"type": "string", "not": {"format": "date"}}}"#).unwrap();
     let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
     let error = generator.add(constrained(&model, schema, 0)).unwrap_err();
     let error = error.to_string();
