@@ -108,8 +108,13 @@ impl Matcher {
                 parser.compute_mask()
             }
         })?;
-        if let (Some(unique), false) = (&self.unique, self.parser.stopped()) {
-            unique.narrow(&mut self.parser, &mut mask);
+        if let Some(unique) = self.unique.take_if(|_| !self.parser.stopped()) {
+            let narrowed = self.run(|parser| {
+                unique.narrow(parser, &mut mask);
+                Ok::<_, String>(())
+            });
+            self.unique = Some(unique);
+            narrowed?;
             if mask.is_zero() {
                 return Err(self.fail(NO_TOKEN.to_owned()));
             }

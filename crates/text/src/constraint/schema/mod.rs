@@ -9,6 +9,7 @@ mod arrays;
 mod choices;
 mod document;
 mod formats;
+mod language;
 mod logic;
 mod names;
 mod negation;
@@ -47,6 +48,8 @@ const OF_MAP: [&str; 3] = ["properties", "patternProperties", "$defs"];
 /// [`MADE_OF`] and the keyword that it was rewritten from.
 const ORIGIN: &str = "$comment";
 const MADE_OF: char = '\0';
+/// The keyword of texts that a text must not be, in schemas that are being rewritten.
+const EXCEPT: &str = "$except";
 /// Between the parts of JSON: nothing, a space, or a line break and an indentation of at most 32 spaces or 8 tabs.
 const WHITESPACE: &str = r" |\n( {0,32}|\t{0,8})";
 /// llguidance's keyword for the layout of JSON. At the root of a caller's schema it may be `{"whitespace_flexible": false}`:

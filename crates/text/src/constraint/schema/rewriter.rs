@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::logic::Logic;
 use super::reader::{Schemas, add_rule};
 use super::{
-    MADE_OF, MAX_DEPTH, MAX_INTEGER, ORIGIN, arrays, choices, formats, list, names, objects, refuse,
+    EXCEPT, MADE_OF, MAX_DEPTH, MAX_INTEGER, ORIGIN, arrays, choices, formats, list, names, objects, pattern,
+    refuse,
 };
 use crate::constraint::ConstraintError;
 
@@ -130,7 +131,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Formats, and multiples within the numbers that are exact.
+/// Formats, texts that are left out, and multiples within the numbers that are exact.
 fn values(draft: &mut Draft<'_>) {
     if let Some(format) = draft.take("format") {
         match format.as_str().and_then(formats::lookup) {
@@ -144,6 +145,10 @@ fn values(draft: &mut Draft<'_>) {
             }
             None => {}
         }
+    }
+    if let Some(Value::Array(texts)) = draft.take(EXCEPT) {
+        let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+        draft.add("not", json!({ "pattern": pattern::except(&texts) }));
     }
     if draft.map.contains_key("multipleOf") {
         // Programs that read larger numbers as floating-point numbers would find others.
