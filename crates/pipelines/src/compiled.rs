@@ -7,7 +7,7 @@ use engine::{
     CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
     WeightsRegistry,
 };
-use models::{Checkpoint, Network};
+use models::Checkpoint;
 use tensor::{DType, Shape, Tensor};
 use text::Tokenizer;
 

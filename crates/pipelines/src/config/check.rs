@@ -91,7 +91,7 @@ fn nearest_native(config: &PipelineConfig) -> String {
 }
 
 /// The names of the architectures that have a graph here.
-pub(crate) fn native() -> impl Iterator<Item = &'static str> {
+fn native() -> impl Iterator<Item = &'static str> {
     let encoders = models::ENCODERS.iter().map(|encoder| encoder.hugging_face);
     let frames = models::FRAMES.iter().map(|frame| frame.hugging_face);
     let decoders = models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face);

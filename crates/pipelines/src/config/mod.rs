@@ -22,7 +22,7 @@ use serde_json::Value;
 use tensor::DeviceSpec;
 
 pub use self::cached::Cached;
-pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check, native};
+pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check};
 pub use self::enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 use self::field::Setting;
 pub use self::field::{Auto, Field, Item, Kind, UnknownField};

@@ -15,7 +15,7 @@ use weights::{Format, WeightFile, Weights};
 use super::{Description, Identity, Plan, saved};
 use crate::config::{
     Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
-    SupportedEncoding, check, names, native,
+    SupportedEncoding, check, names,
 };
 use crate::error::InvalidField;
 use crate::memory::{self, MemoryRequest, Room};
