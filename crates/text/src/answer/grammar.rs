@@ -32,6 +32,13 @@ pub struct AnswerRules<'a> {
     pub text: Option<&'a str>,
 }
 
+impl AnswerRules<'_> {
+    /// Whether several calls may come: a tool that is named is called once.
+    fn may_repeat(&self) -> bool {
+        self.is_parallel && !matches!(self.choice, ToolChoice::Named(_))
+    }
+}
+
 impl AnswerFormat {
     /// The form of an answer whose text has a form, and which may reason before.
     ///
@@ -84,7 +91,7 @@ impl AnswerFormat {
             None => None,
         };
         let text = text.map(|text| writer.rule("answer", &format!("%lark {{\n{text}\n}}")));
-        let content = Content { calls, text, must, is_parallel: rules.is_parallel };
+        let content = Content { calls, text, must, is_parallel: rules.may_repeat() };
         let has_channels =
             |own: &&ReasoningFormat| !own.lead.is_empty() && rules.phase != ReasoningPhase::After;
         let start = match (self.reasoning.filter(has_channels), self.addressed()) {
@@ -278,7 +285,7 @@ impl<'a> Writer<'a> {
 
     /// The rules of the calls behind a begin mark.
     fn section(&mut self, format: &'static ToolFormat, rules: &AnswerRules<'_>) -> Result<Section, Error> {
-        let is_parallel = rules.is_parallel && !matches!(rules.choice, ToolChoice::Named(_));
+        let is_parallel = rules.may_repeat();
         let (between, repeat) = match format.separator {
             Separator::Calls(between) if is_parallel => (Some(between), None),
             Separator::Sections(between) if is_parallel => (None, Some(self.literal(between))),

@@ -33,6 +33,8 @@ pub struct AnswerParser {
     held: usize,
     /// Whether the calls that are read stand in the reasoning, which goes on behind them.
     in_reasoning: bool,
+    /// What is left of the mark that the prompt ends with, as long as the answer repeats it.
+    echo: &'static str,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,8 @@ impl AnswerParser {
         search.find(&lead[..held]);
         let is_open = format.reasoning.is_some_and(|own| own.is_open(prompt, continued));
         let tools: Arc<[Tool]> = tools.into();
-        let mode = match addressed.filter(|own| prompt.ends_with(own.begin[0])) {
+        let begun = addressed.filter(|own| prompt.ends_with(own.begin[0]));
+        let mode = match begun {
             _ if is_open => Mode::Reasoning(marks.reasoning()),
             Some(own) => Mode::Calls(Box::new(Section::new(own, &tools, String::new(), ""))),
             None => Mode::Text(search),
@@ -94,6 +97,7 @@ impl AnswerParser {
             is_over: false,
             held: if matches!(mode, Mode::Text(_)) { held } else { 0 },
             in_reasoning: false,
+            echo: begun.map_or("", |own| own.begin[0]),
             format,
             marks,
             mode,
@@ -120,7 +124,10 @@ impl AnswerParser {
         let mut events = Vec::new();
         let mut at = 0;
         while at < piece.len() && !self.is_over {
-            at += self.step(&piece[at..], &mut events);
+            at += match self.echo {
+                "" => self.step(&piece[at..], &mut events),
+                _ => self.skip_echo(&piece[at..], &mut events),
+            };
         }
         events
     }
@@ -132,6 +139,7 @@ impl AnswerParser {
         if self.is_over {
             return events;
         }
+        self.end_echo(&mut events);
         match std::mem::replace(&mut self.mode, self.marks.text()) {
             Mode::Text(mut search) => {
                 let text = search.finish();
@@ -147,6 +155,31 @@ impl AnswerParser {
         }
         push_text(&mut events, &self.text.finish());
         events
+    }
+
+    /// Takes what repeats the mark that the prompt ends with; gives its length.
+    fn skip_echo(&mut self, piece: &str, events: &mut Vec<AnswerEvent>) -> usize {
+        let first = self.echo.chars().next().map_or(0, char::len_utf8);
+        let (first, rest) = self.echo.split_at(first);
+        if piece.starts_with(first) {
+            self.echo = rest;
+            return first.len();
+        }
+        self.end_echo(events);
+        0
+    }
+
+    /// The answer does not repeat the mark, or not all of it: what it has is read as any text.
+    fn end_echo(&mut self, events: &mut Vec<AnswerEvent>) {
+        let mark = self.format.addressed().map_or("", |own| own.begin[0]);
+        let taken = match std::mem::take(&mut self.echo) {
+            "" => return,
+            rest => &mark[..mark.len() - rest.len()],
+        };
+        let mut at = 0;
+        while at < taken.len() {
+            at += self.step(&taken[at..], events);
+        }
     }
 
     /// Takes a part of a piece; gives its length.

@@ -436,6 +436,11 @@ fn text_that_is_addressed_loses_its_address() {
     check("other\n{\"days\": 1}", &["other\n{\"days\": 1}"]);
     check("add\n{\"days", &["0:add({\"days!add\n{\"days"]);
     check("al", &["al"]);
+    // The prompt ends with the mark; some models repeat it.
+    check(">>>add\n{\"days\": 1}", &["0:add({\"days\": 1})"]);
+    check(">>>all\nHi", &["Hi"]);
+    check(">> add", &[">> add"]);
+    check(">>", &[">>"]);
     let mut parser = AnswerParser::new(own, &[], ">>>", None);
     let events = [parser.push("all\nHi >>>add\n{}"), parser.finish()].concat();
     assert_eq!(print(&joined(events)), ["Hi >>>add\n{}"]);
@@ -934,6 +939,23 @@ fn grammars_take_what_every_format_writes() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_tool_that_is_named_is_called_once() {
+    let two = [1, -2].map(|days| ("add", json!({ "days": days })));
+    let choice = ToolChoice::Named("add".to_owned());
+    for format in FORMATS {
+        let own = self::format(format.name, "");
+        let tokenizer = with_marks(&own);
+        let grammar = compiled(own, &tokenizer, &tools(), &choice).unwrap();
+        let one = written(format, &two[..1]);
+        let (taken, may_end) = accepted(grammar.matcher(), &tokenizer, &one);
+        assert!(may_end, "{}: {taken:?} of {one:?}", format.name);
+        let again = written(format, &two);
+        let (taken, _) = accepted(grammar.matcher(), &tokenizer, &again);
+        assert!(taken.len() <= one.len(), "{}: {taken:?}", format.name);
     }
 }
 
