@@ -282,6 +282,7 @@ def test_hidden_states_are_arrays() -> None:
         (states,) = embedder.hidden_states("The fox")
         assert states.shape[1] == embedder.dimensions == 256
         vectors = embedder.embed("The fox", normalize=False)
+        assert np.array_equal(embedder.embed([{"prompt": "The fox"}], normalize=False), vectors)
         assert np.allclose(states.mean(0), vectors[0], atol=1e-5)
         assert np.array_equal(embedder.embed("The fox", normalize=False, pooling="last")[0], states[-1])
         for options in ({"pooling": "sum"}, {"pooling": "sum", "normalize": True}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from inspect import signature
@@ -337,11 +337,14 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         self.huggingface_repo_id = os.fspath(self.huggingface_repo_id)
         paths: Any = self.weight_path
-        if not isinstance(paths, (str, os.PathLike, Sequence)):
+        listed: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        if not isinstance(listed, Iterable):
             raise TypeError(f"weight_path: got {type(paths).__name__}, expected a path or a list of paths")
+        self.weight_path = [Path(path) for path in listed]
         devices: Any = self.device_specs
-        self.device_specs = [devices] if isinstance(devices, (str, DeviceSpec)) else devices
-        self.weight_path = [Path(paths)] if isinstance(paths, (str, Path)) else list(map(Path, paths))
+        if isinstance(devices, (str, DeviceSpec)):
+            one: Any = [devices]
+            self.device_specs = one
 
     @staticmethod
     def help() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,7 @@ from . import keywords
 from .config import KVCacheStrategy, PipelineConfig
 from .keywords import ConfigFields
 from .llm import LoadProgress, Prompt, _config, _Loading, _Model, _native_session, _threads
-from .prompts import is_one
-from .tokenizer import token_list
+from .prompts import parts, prompt_list
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -188,10 +187,8 @@ class Embedder(_Model[_perihelion.Embedder]):
 
 def _texts(texts: Any) -> list[Any]:
     """One text or several as a list; each is a text or tokens."""
-    if not is_one(texts) and not isinstance(texts, Iterable):
-        raise TypeError(f"texts: got {type(texts).__name__}, expected a text, a list of tokens, or a list of such")
-    listed = [texts] if is_one(texts) else list(texts)
-    return [one if isinstance(one, str) else token_list("texts", one) for one in listed]
+    given = [parts(one) for one in prompt_list(texts)]
+    return [text if tokens is None else tokens for text, tokens in given]
 
 
 shorten_methods(Embedder)

@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 LogitsProcessor = Callable[[list[int], NDArray[np.float32]], Optional[NDArray[np.float32]]]
-"""Gets the tokens of the answer so far and the logits of the next one, and changes them in place or returns others."""
+"""Gets the tokens of the answer so far and the logits of the next one, and changes them in place or returns others. The
+model waits for it on a thread of its own, so it must not ask the same model."""
 
 
 @dataclass

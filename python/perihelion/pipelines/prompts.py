@@ -97,37 +97,45 @@ def prompt_list(prompts: Any) -> list[Any]:
     return list(prompts)
 
 
+def parts(prompt: Any) -> tuple[str | None, list[int] | None]:
+    """The text and the tokens of a prompt, as far as they are given; at least one of them is.
+
+    Raises:
+        TypeError: this is no prompt.
+    """
+    if isinstance(prompt, str):
+        return prompt, None
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise TypeError(f"prompt: got {type(prompt).__name__}, expected a text: decode it first")
+    if isinstance(prompt, Mapping):
+        return _of_dict(prompt)
+    if not isinstance(prompt, Iterable):
+        raise TypeError(f"prompts: got a list with {type(prompt).__name__}, {_EXPECTED}")
+    return None, token_list("prompt", prompt)
+
+
 def ready(native: _perihelion.Generator, prompt: Any) -> ReadyPrompt:
     """A prompt with its tokens.
 
     Raises:
         TypeError: this is no prompt.
     """
-    if isinstance(prompt, str):
-        tokens = native.encode(prompt, True, True)
-        return ReadyPrompt(prompt, tokens, tokens)
-    if isinstance(prompt, (bytes, bytearray, memoryview)):
-        raise TypeError(f"prompt: got {type(prompt).__name__}, expected a text: decode it first")
-    if isinstance(prompt, Mapping):
-        return _of_dict(native, prompt)
-    if not isinstance(prompt, Iterable):
-        raise TypeError(f"prompts: got a list with {type(prompt).__name__}, {_EXPECTED}")
-    tokens = token_list("prompt", prompt)
-    return ReadyPrompt(None, tokens, tokens)
+    text, tokens = parts(prompt)
+    if tokens is None:
+        tokens = native.encode(text or "", True, True)
+    return ReadyPrompt(text, tokens, tokens)
 
 
-def _of_dict(native: _perihelion.Generator, prompt: Mapping[str, Any]) -> ReadyPrompt:
+def _of_dict(prompt: Mapping[str, Any]) -> tuple[str | None, list[int] | None]:
     given = {key: value for key, value in prompt.items() if value is not None}
     for key in given:
         if key not in _KEYS:
             raise TypeError(f"prompt: got a dict with {key!r}, expected prompt or prompt_token_ids")
-    text = keywords.text("prompt", given.get("prompt"), optional=True)
-    if "prompt_token_ids" in given:
-        tokens = token_list("prompt_token_ids", given["prompt_token_ids"])
-        return ReadyPrompt(text, tokens, tokens)
-    if text is None:
+    if not given:
         raise TypeError("prompt: got a dict with neither prompt nor prompt_token_ids")
-    return ready(native, text)
+    text = keywords.text("prompt", given.get("prompt"), optional=True)
+    tokens = given.get("prompt_token_ids")
+    return text, None if tokens is None else token_list("prompt_token_ids", tokens)
 
 
 def conversations(messages: Any, *, several: bool = False) -> list[Any]:
