@@ -245,19 +245,7 @@ impl Job<'_> {
                 ..whole
             }
         });
-        let mut answers: Vec<NativeCompletion> = answers.collect();
-        let answer = match answers.pop() {
-            Some(only) if answers.is_empty() && !is_list => NativeAnswer::One(Box::new(only)),
-            last => NativeAnswer::Several(answers.into_iter().chain(last).collect()),
-        };
-        Ok(match answer {
-            answer if shape.fields.is_empty() => Json(answer).into_response(),
-            NativeAnswer::One(answer) => Json(shape.select(&answer)).into_response(),
-            NativeAnswer::Several(answers) => {
-                let selected: Vec<Value> = answers.iter().map(|answer| shape.select(answer)).collect();
-                Json(selected).into_response()
-            }
-        })
+        Ok(shape.respond(answers.collect(), is_list))
     }
 }
 
@@ -303,6 +291,22 @@ impl Shape {
             tokens_cached: tokens,
             timings: Timings::from(stats),
             ..NativeCompletion::default()
+        }
+    }
+
+    /// The response with whole answers: one, unless there are several or the prompts are a list.
+    fn respond(&self, mut answers: Vec<NativeCompletion>, is_list: bool) -> Response {
+        let answer = match answers.pop() {
+            Some(only) if answers.is_empty() && !is_list => NativeAnswer::One(Box::new(only)),
+            last => NativeAnswer::Several(answers.into_iter().chain(last).collect()),
+        };
+        match answer {
+            answer if self.fields.is_empty() => Json(answer).into_response(),
+            NativeAnswer::One(answer) => Json(self.select(&answer)).into_response(),
+            NativeAnswer::Several(answers) => {
+                let selected: Vec<Value> = answers.iter().map(|answer| self.select(answer)).collect();
+                Json(selected).into_response()
+            }
         }
     }
 
