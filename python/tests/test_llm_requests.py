@@ -124,7 +124,7 @@ def test_messages_are_ours(llm: LLM, call: Callable[[LLM], object], error: type[
 
 @pytest.mark.parametrize("path", ["/no/such/model.gguf", "./no-such-folder", "~/no-such-model.gguf", Path("/no/such")])
 def test_paths_that_do_not_exist(path: Any) -> None:
-    for field in ("model", "weight_path", "serialized_model_path"):
+    for field in ("model", "weight_path"):
         # A path of weights without a suffix may be one of a repository on a hub.
         if field != "weight_path" or not str(path).startswith("./"):
             with pytest.raises(FileNotFoundError):
