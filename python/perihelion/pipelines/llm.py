@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, overload
 from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.engine import InferenceSession
+from perihelion.engine.api import _range
 
 from .config import KVCacheStrategy, PipelineConfig
 from .params import Chunk, Metrics, RequestOutput, SamplingParams, TokenScores, _chunk, _metrics, _output
@@ -151,16 +152,17 @@ class LLM(_Model[_perihelion.Generator]):
             ValueError: an invalid prompt or parameter, before anything is computed.
             PromptTooLong: a prompt leaves no room for an answer.
         """
-        batch = _Batch(self._native, _prompts(prompts), sampling_params, on_error)
-        bar = _Progress(progress, batch.size)
-        try:
-            while batch.done < batch.size:
-                batch.take(batch.answers.next())
-                bar.show(batch.done)
-        finally:
-            batch.answers.close()
-            bar.end()
-        return batch.outputs()
+        with _range(self._native, "LLM.generate"):
+            batch = _Batch(self._native, _prompts(prompts), sampling_params, on_error)
+            bar = _Progress(progress, batch.size)
+            try:
+                while batch.done < batch.size:
+                    batch.take(batch.answers.next())
+                    bar.show(batch.done)
+            finally:
+                batch.answers.close()
+                bar.end()
+            return batch.outputs()
 
     @overload
     def chat(

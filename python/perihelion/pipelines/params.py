@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass
+@dataclass(slots=True)
 class SamplingParams:
     """How tokens are chosen, and when an answer ends.
 

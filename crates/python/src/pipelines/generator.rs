@@ -19,11 +19,11 @@ use super::request::{count, request};
 use super::waiting::wait_for_thread;
 use crate::owned::Closable;
 use crate::running::detached;
-use crate::session::Session;
+use crate::session::{Session, record_range};
 
-/// A model that writes, and its thread.
+/// A model that writes, and its thread; and the session whose trace shows what Python does.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Generator(Closable<TextGenerator>);
+pub(crate) struct Generator(Closable<TextGenerator>, Closable<Arc<InferenceSession>>);
 
 /// Bytes of text from which tokenizing is worth releasing the GIL.
 const LONG_TEXT: usize = 1024;
@@ -45,8 +45,14 @@ impl Generator {
         let config = config.get();
         let session = session.map(|session| session.0.get().cloned()).transpose()?;
         let open = move || open(&config, num_threads, chat_template.as_deref(), session);
-        let generator = wait_for_thread(py, open)?.map_err(open_error)?;
-        Ok(Generator(Closable::new("the LLM", generator)))
+        let (generator, session) = wait_for_thread(py, open)?.map_err(open_error)?;
+        Ok(Generator(Closable::new("the LLM", generator), Closable::new("the LLM", session)))
+    }
+
+    /// Adds a range to the trace that began `ago` seconds before now, if calls are measured in detail.
+    fn record_range(&self, name: &str, ago: f64, seconds: f64) -> PyResult<()> {
+        // Closed meanwhile, it has no trace.
+        self.1.get().map_or(Ok(()), |session| record_range(&session, name, ago, seconds))
     }
 
     /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.
@@ -183,6 +189,7 @@ impl Generator {
 
     /// Cancels all requests, ends the thread and frees the memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.1.take()?;
         self.0.close(py, TextGenerator::shutdown)
     }
 
@@ -220,15 +227,16 @@ fn open(
     num_threads: usize,
     chat_template: Option<&str>,
     session: Option<Arc<InferenceSession>>,
-) -> Result<TextGenerator, Error> {
+) -> Result<(TextGenerator, Arc<InferenceSession>), Error> {
     let plan = config.plan_or_built_in(machine())?;
     let template = chat_template.map(ChatTemplate::find).transpose()?;
     let session = session_for(plan.config(), num_threads, session)?;
     let model = Arc::new(TextModel::from_plan(&session, plan)?);
-    match template {
-        Some(template) => TextGenerator::with_chat_template(model, template),
-        None => TextGenerator::new(model),
-    }
+    let generator = match template {
+        Some(template) => TextGenerator::with_chat_template(model, template)?,
+        None => TextGenerator::new(model)?,
+    };
+    Ok((generator, session))
 }
 
 /// The session that is given, else one on the devices of the configuration.
