@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
+from ._perihelion import AxisError, ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
 
 if TYPE_CHECKING:
     from .pipelines import LLM, Classifier, Embedder, PipelineConfig, Reranker, SamplingParams, quantize
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "AxisError",
     "Classifier",
     "ConfigError",
     "Embedder",
@@ -28,9 +29,17 @@ __all__ = [
     "Reranker",
     "SamplingParams",
     "__version__",
+    "get_include",
     "quantize",
     "serve",
 ]
+
+
+def get_include() -> str:
+    """The folder of `perihelion_extension.h`, the header with which libraries of custom ops in C and C++ are built."""
+    from os.path import dirname, join
+
+    return join(dirname(__file__), "include")
 
 
 def __getattr__(name: str) -> object:

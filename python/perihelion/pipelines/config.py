@@ -286,7 +286,7 @@ class _Default(int):
     """A default that a model may lower. An equal number that a program gives is an ordinary `int`, and stays."""
 
 
-@dataclass
+@dataclass(slots=True)
 class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
@@ -460,8 +460,9 @@ class PipelineConfig:
             _weights_repo_id=self._weights_repo_id,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_devices": [], "_huggingface_config": None}
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        state = {one.name: getattr(self, one.name) for one in fields(self)}
+        return None, {**state, "_devices": [], "_huggingface_config": None}
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {

@@ -19,6 +19,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
+from perihelion.engine.api import _range
 
 from . import keywords
 from .config import _RENAMED, KVCacheStrategy, PipelineConfig
@@ -534,16 +535,17 @@ class LLM(_Model[_perihelion.Generator]):
     def _generate(
         self, prompts: Sequence[ReadyPrompt], params: list[SamplingParams], progress: Progress, on_error: str
     ) -> list[Any]:
-        batch = _Batch(self._native, prompts, params, on_error)
-        bar = _Progress(progress, batch.size)
-        try:
-            while batch.done < batch.size:
-                batch.take(batch.answers.next())
-                bar.show(batch.done)
-        finally:
-            batch.answers.close()
-            bar.end()
-        return batch.outputs()
+        with _range(self._native, "LLM.generate"):
+            batch = _Batch(self._native, prompts, params, on_error)
+            bar = _Progress(progress, batch.size)
+            try:
+                while batch.done < batch.size:
+                    batch.take(batch.answers.next())
+                    bar.show(batch.done)
+            finally:
+                batch.answers.close()
+                bar.end()
+            return batch.outputs()
 
     async def _agenerate(self, prompts: Sequence[ReadyPrompt], params: list[SamplingParams]) -> list[RequestOutput]:
         from perihelion.aio import _running

@@ -41,7 +41,7 @@ LogitsProcessor = Callable[[list[int], NDArray[np.float32]], Optional[NDArray[np
 model waits for it on a thread of its own, so it must not ask the same model."""
 
 
-@dataclass
+@dataclass(slots=True)
 class SamplingParams:
     """How tokens are chosen, and when an answer ends.
 

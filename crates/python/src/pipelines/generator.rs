@@ -24,11 +24,11 @@ use super::waiting::wait_for_thread;
 use crate::buffer::Buffer;
 use crate::owned::Closable;
 use crate::running::detached;
-use crate::session::Session;
+use crate::session::{Session, record_range};
 
-/// A model that writes, and its thread.
+/// A model that writes, and its thread; and the session whose trace shows what Python does.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Generator(Closable<TextGenerator>);
+pub(crate) struct Generator(Closable<TextGenerator>, Closable<Arc<InferenceSession>>);
 
 /// Bytes of text from which tokenizing is worth releasing the GIL.
 const LONG_TEXT: usize = 1024;
@@ -53,9 +53,15 @@ impl Generator {
         let progress = Progress::new(progress);
         let told = progress.clone();
         let open = move || open(&config, num_threads, chat_template.as_deref(), session, &told);
-        let generator = wait_for_thread(py, open)?.map_err(open_error)?;
+        let (generator, session) = wait_for_thread(py, open)?.map_err(open_error)?;
         progress.check()?;
-        Ok(Generator(Closable::new("the LLM", generator)))
+        Ok(Generator(Closable::new("the LLM", generator), Closable::new("the LLM", session)))
+    }
+
+    /// Adds a range to the trace that began `ago` seconds before now, if calls are measured in detail.
+    fn record_range(&self, name: &str, ago: f64, seconds: f64) -> PyResult<()> {
+        // Closed meanwhile, it has no trace.
+        self.1.get().map_or(Ok(()), |session| record_range(&session, name, ago, seconds))
     }
 
     /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.
@@ -165,7 +171,7 @@ impl Generator {
         py: Python<'_>,
         text: String,
         add_special: bool,
-    ) -> PyResult<(Vec<u32>, Vec<Option<(usize, usize)>>)> {
+    ) -> PyResult<(Vec<u32>, Vec<Option<Place>>)> {
         let add = if add_special { AddSpecial::Yes } else { AddSpecial::No };
         let tokenizer = self.tokenizer()?;
         let pieces = detached(py, || tokenizer.encode_pieces(&text, add, ParseSpecial::Yes))?;
@@ -232,6 +238,7 @@ impl Generator {
 
     /// Cancels all requests, ends the thread and frees the memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.1.take()?;
         self.0.close(py, TextGenerator::shutdown)
     }
 
@@ -297,8 +304,11 @@ impl Prompt<'_> {
     }
 }
 
+/// The characters that a token stands for: the first, and the one behind the last.
+type Place = (usize, usize);
+
 /// The characters of a text that tokens stand for.
-fn places(text: &str, pieces: &[Piece]) -> Vec<Option<(usize, usize)>> {
+fn places(text: &str, pieces: &[Piece]) -> Vec<Option<Place>> {
     // Places grow, so that the text is walked once.
     let (mut byte, mut chars) = (0, 0);
     let mut index_of = |at: usize| {
@@ -348,17 +358,18 @@ fn open(
     chat_template: Option<&str>,
     session: Option<Arc<InferenceSession>>,
     progress: &Progress,
-) -> Result<TextGenerator, Error> {
+) -> Result<(TextGenerator, Arc<InferenceSession>), Error> {
     let plan = config.plan_or_built_in(machine())?;
     let template = chat_template.map(ChatTemplate::find).transpose()?;
     let session = session_for(plan.config(), num_threads, session)?;
     let fetch = &|event: FetchProgress<'_>| progress.fetch(event);
     let model = TextModel::from_plan_with(&session, plan, fetch, &mut |event| progress.load(event))?;
     let model = Arc::new(model);
-    match template {
-        Some(template) => TextGenerator::with_chat_template(model, template),
-        None => TextGenerator::new(model),
-    }
+    let generator = match template {
+        Some(template) => TextGenerator::with_chat_template(model, template)?,
+        None => TextGenerator::new(model)?,
+    };
+    Ok((generator, session))
 }
 
 /// The session that is given, else one on the devices of the configuration.
