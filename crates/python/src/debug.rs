@@ -51,6 +51,16 @@ impl DebugConfig {
     /// Sets an option to a name or path; the empty one unsets it.
     fn set_text(&self, name: &str, value: &str) -> PyResult<()> {
         let config = self.config()?;
+        let unset: Option<fn(&engine::DebugConfig)> = match name {
+            "op_log_level" => Some(engine::DebugConfig::unset_op_log_level),
+            "assert_level" => Some(engine::DebugConfig::unset_assert_level),
+            "ir_output_dir" => Some(engine::DebugConfig::unset_ir_output_dir),
+            _ => None,
+        };
+        if let (Some(unset), "") = (unset, value) {
+            unset(config);
+            return Ok(());
+        }
         let member = value.to_uppercase();
         let option = match name {
             "uninitialized_read_mode" => {
@@ -61,17 +71,14 @@ impl DebugConfig {
                 }
                 "uninitialized_read_mode"
             }
-            "op_log_level" if value.is_empty() => return Ok(config.unset_op_log_level()),
             "op_log_level" => {
                 config.set_op_log_level(member.parse::<LogLevel>().map_err(load_error)?);
                 "op_log_level"
             }
-            "assert_level" if value.is_empty() => return Ok(config.unset_assert_level()),
             "assert_level" => {
                 config.set_assert_level(member.parse::<AssertLevel>().map_err(load_error)?);
                 "assert_level"
             }
-            "ir_output_dir" if value.is_empty() => return Ok(config.unset_ir_output_dir()),
             "ir_output_dir" => {
                 config.set_ir_output_dir(value);
                 "ir_output_dir"

@@ -153,16 +153,20 @@ impl Builder {
                 let out_dim = self.out_dim(out_dim);
                 let mut operands = vec![x];
                 for (end, otherwise) in [(start, 0), (stop, i64::MAX), (step, 1i64)] {
-                    let end = end.unwrap_or_else(|| self.constant(Tensor::scalar(otherwise)));
+                    let end = match *end {
+                        Some(end) => end,
+                        None => self.constant(Tensor::scalar(otherwise)),
+                    };
                     operands.push(self.transfer_to(end, self.ty(x).device)?);
                 }
                 self.op(DynamicSlice { axis, out_dim }, &operands)
             }
             Index::Window { start, size } => {
                 let step = self.constant(Tensor::scalar(1i64));
-                let [start, step] = [*start, step].map(|end| self.transfer_to(end, self.ty(x).device));
+                let device = self.ty(x).device;
+                let (start, step) = (self.transfer_to(*start, device)?, self.transfer_to(step, device)?);
                 let out_dim = OutDim::Known(size.clone());
-                self.op(DynamicSlice { axis, out_dim }, &[x, start?, step?])
+                self.op(DynamicSlice { axis, out_dim }, &[x, start, step])
             }
             Index::AtValue(_) | Index::Ellipsis | Index::NewAxis => {
                 unreachable!("no index that keeps an axis")
