@@ -229,7 +229,11 @@ fn config_json_names_the_architecture() {
     let mut several = renamed("config_json_two", json!(["MyLlama", "LlamaForCausalLM"])).unwrap();
     let warnings = several.update_architecture().unwrap();
     assert_eq!((warnings.len(), several.architecture.as_deref()), (1, Some("LlamaForCausalLM")));
-    assert!(renamed("config_json_none", json!([])).unwrap().update_architecture().is_err());
+    // A file that names none says its type.
+    let mut typed = renamed("config_json_none", json!([])).unwrap();
+    assert_eq!(typed.update_architecture().unwrap(), [""; 0]);
+    assert_eq!(typed.architecture.as_deref(), Some("LlamaForCausalLM"));
+    assert!(typed.plan(machine()).is_ok());
     let unknown = renamed("config_json_unknown", json!(["MyLlama"])).unwrap();
     assert!(unknown.plan(machine()).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
     let error = storyteller().huggingface_config().unwrap_err().to_string();

@@ -473,7 +473,9 @@ fn config_json_tells_the_architecture() {
     let unknown = architectures(r#"["MyLlama"]"#);
     assert!(plan_of(&unknown).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
     assert!(plan_of(&unknown.architecture("LlamaForCausalLM".to_string())).is_ok());
-    assert!(architectures("[]").update_architecture().is_err());
+    let mut typed = architectures("[]");
+    typed.update_architecture().unwrap();
+    assert_eq!(typed.architecture.as_deref(), Some("LlamaForCausalLM"), "that of its `model_type`");
 }
 
 #[test]
