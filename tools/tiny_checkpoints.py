@@ -314,8 +314,7 @@ MODELS = {
         "hidden_size": 40, "intermediate_size": 24, "rope_parameters": {**THETA, "mrope_section": [1, 2, 2]},
         "vision_config": {**QWEN_VISION, "out_hidden_size": 40, "fullatt_block_indexes": [0]},
     }),
-    # As GLM-4.6V-Flash has it; of GLM-4.1V the text half is the same.
-    "glm4v": ("Glm46VForConditionalGeneration", {
+    "glm4v": ("Glm4vForConditionalGeneration", {
         "intermediate_size": 24, "num_key_value_heads": 1,
         "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
     }),

@@ -311,9 +311,13 @@ impl Builder {
 
     #[track_caller]
     fn known_step(&self, op: &'static str, step: i64) -> Result<usize, Error> {
-        let known = usize::try_from(step).ok().filter(|&step| step > 0);
-        let message = || format!("the step of a slice of a buffer is {step}, expected at least 1");
-        known.ok_or_else(|| self.refuse(op, message()))
+        match usize::try_from(step) {
+            Ok(step @ 1..) => Ok(step),
+            _ => {
+                Err(self
+                    .refuse(op, format!("the step of a slice of a buffer is {step}, expected at least 1")))
+            }
+        }
     }
 
     /// The integer that a constant is.
