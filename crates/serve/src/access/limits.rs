@@ -57,7 +57,7 @@ impl KeyLimits {
     }
 }
 
-/// The form that [`KeyLimits::parse`] reads; empty if there are none.
+/// As a line of a key file says them; empty if there are none.
 impl fmt::Display for KeyLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
