@@ -543,7 +543,7 @@ class InferenceSession:
         self._native.gpu_profiling(mode)
 
     def use_fi_topk_kernel(self, mode: str) -> None:
-        """Lets threads share long rows in top-k, with the same results; "false", "off", "no" and "0" turn that off."""
+        """Turns the fused top-k kernel on; "false", "off", "no" and "0" turn it off."""
         self._native.use_fi_topk_kernel(mode)
 
     def use_old_top_k_kernel(self, mode: str) -> None:

@@ -5,8 +5,8 @@
 //! better half is selected and the bar raised. Blocks of f32 without a candidate are passed over by a loop that the
 //! compiler vectorizes, so that for a small k a row is read about as fast as memory gives it.
 //!
-//! A session may ask for two other ways to the same results: threads that search pieces of a long row side by side, for
-//! the few rows of logits of a sampler, or a sort of whole rows.
+//! That is the selection of fused sampling kernels: one pass over the logits, no sort of them. A session may ask for a
+//! sort of whole rows instead.
 
 use std::sync::Arc;
 
@@ -26,9 +26,6 @@ const BLOCK: usize = 64;
 
 /// Columns copied out together: a cache line of f32.
 const BAND: usize = 16;
-
-/// The fewest elements of a row that are worth a thread of their own.
-const PIECE: usize = 8192;
 
 variants! {
     /// Whether any of the f32 may be above the bar, or else below it: NaN may be both.
@@ -70,11 +67,9 @@ fn position(rank: Rank) -> usize {
 
 impl Kernel for TopKKernel {
     fn name(&self) -> String {
-        let variant = self.variant.map_or("portable", |variant| variant.name);
         let way = match self.way {
-            Way::Select => variant.to_owned(),
-            Way::Split => format!("{variant}.split"),
-            Way::Sort => "sort".to_owned(),
+            Way::Fused => self.variant.map_or("portable", |variant| variant.name),
+            Way::Sort => "sort",
         };
         format!("{}[{}].{way}", graph::Op::from(self.op).name(), self.dtype)
     }
@@ -90,12 +85,6 @@ impl Kernel for TopKKernel {
             return Ok(());
         }
         let bytes = self.dtype.block().bytes;
-        let rows = x.bytes.len() / bytes / n;
-        let pieces = self.pieces(n, rows);
-        if inner == 1 && pieces > 1 {
-            self.split(x.bytes, n, pieces, values.bytes, elements_mut(indices.bytes));
-            return Ok(());
-        }
         let values = Disjoint::new(&mut *values.bytes);
         let indices = Disjoint::new(elements_mut::<i64>(indices.bytes));
         let (width, bands) = (BAND.min(inner), inner.div_ceil(BAND));
@@ -115,7 +104,7 @@ impl Kernel for TopKKernel {
                 };
                 for (column, row) in rows.chunks_exact(n * bytes).enumerate() {
                     match self.way {
-                        Way::Select | Way::Split => self.select(row, &mut best),
+                        Way::Fused => self.select(row, &mut best),
                         Way::Sort => self.sort(row, &mut best),
                     }
                     for (place, i) in best.iter().copied().map(position).enumerate() {
@@ -155,42 +144,6 @@ impl TopKKernel {
         }
         keep(best, k);
         best.sort_unstable();
-    }
-
-    /// In how many pieces threads search each of some rows side by side. A piece has `k` elements or more.
-    fn pieces(&self, n: usize, rows: usize) -> usize {
-        match self.way {
-            Way::Split => (self.pool.threads() / rows).min(n / PIECE.max(self.op.k)).max(1),
-            Way::Select | Way::Sort => 1,
-        }
-    }
-
-    /// Finds the best of each piece of each row, and of those the best of the row.
-    fn split(&self, x: &[u8], n: usize, pieces: usize, values: &mut [u8], indices: &mut [i64]) {
-        let (k, bytes) = (self.op.k, self.dtype.block().bytes);
-        let rows = indices.len() / k;
-        let mut found: Vec<Vec<Rank>> = vec![Vec::new(); rows * pieces];
-        let lists = Disjoint::new(&mut found);
-        self.pool.run(rows * pieces, &|task| {
-            let (row, piece) = (task / pieces, task % pieces);
-            let (start, end) = (n * piece / pieces, n * (piece + 1) / pieces);
-            // SAFETY: each list belongs to one task.
-            let best = unsafe { &mut lists.part(task..task + 1)[0] };
-            self.select(&x[(row * n + start) * bytes..(row * n + end) * bytes], best);
-            best.iter_mut().for_each(|rank| *rank += start as Rank);
-        });
-        let results = values.chunks_exact_mut(k * bytes).zip(indices.chunks_exact_mut(k));
-        for ((lists, (values, indices)), row) in
-            found.chunks_exact(pieces).zip(results).zip(x.chunks_exact(n * bytes))
-        {
-            let mut best = lists.concat();
-            best.sort_unstable();
-            let places = values.chunks_exact_mut(bytes).zip(indices);
-            for ((value, index), i) in places.zip(best.into_iter().map(position)) {
-                value.copy_from_slice(&row[i * bytes..][..bytes]);
-                *index = i as i64;
-            }
-        }
     }
 
     /// As [`TopKKernel::select`], by sorting everything.
@@ -282,7 +235,7 @@ mod tests {
             let variant = (T::DTYPE == DType::F32).then(|| cpu.pick(MAY_BEAT));
             let pool = Arc::clone(&cpu.pool);
             let kernel =
-                TopKKernel { op, dtype: T::DTYPE, way: Way::Select, order: order::<T>, variant, pool };
+                TopKKernel { op, dtype: T::DTYPE, way: Way::Fused, order: order::<T>, variant, pool };
             let positions = |find: &dyn Fn(&mut Vec<Rank>)| {
                 let mut best = Vec::new();
                 find(&mut best);
@@ -291,16 +244,6 @@ mod tests {
             let bytes = bytemuck::cast_slice(row);
             let selected = positions(&|best| kernel.select(bytes, best));
             assert_eq!(positions(&|best| kernel.sort(bytes, best)), selected, "{op:?} of {row:?}");
-            for pieces in 2..=(row.len() / k).min(5) {
-                let rows = row.repeat(2);
-                let mut values = vec![T::zeroed(); 2 * k];
-                let mut indices = vec![0; 2 * k];
-                let bytes = bytemuck::cast_slice_mut(&mut values);
-                kernel.split(bytemuck::cast_slice(&rows), row.len(), pieces, bytes, &mut indices);
-                let expected: Vec<usize> = selected.repeat(2);
-                assert!(indices.iter().zip(&expected).all(|(&i, &expected)| i == expected as i64), "{op:?}");
-                assert!(values.iter().zip(expected).all(|(value, i)| value.key() == row[i].key()), "{op:?}");
-            }
             let key = |i: usize| row[i].key();
             assert_eq!(selected.len(), k);
             for pair in selected.windows(2).map(|pair| [pair[0], pair[1]]) {

@@ -63,9 +63,8 @@ impl InferenceSession {
         Ok(())
     }
 
-    /// Lets threads search pieces of a long row side by side when `top_k` has fewer rows than there are threads, as when
-    /// tokens are drawn from the logits of few sequences. The results are the same. `false`, `off`, `no` and `0` turn it
-    /// off.
+    /// Changes nothing: one kernel, which selects in one pass as fused sampling does, serves both choices. `false`, `off`,
+    /// `no` and `0` turn it off.
     pub fn use_fi_topk_kernel(&self, mode: &str) {
         self.settings().fi_top_k = turns_on(mode);
     }
