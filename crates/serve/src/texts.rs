@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pipelines::{AddSpecial, EmbeddingText, ParseSpecial, Prompt, TextError, Tokenizer};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -49,9 +50,21 @@ pub(crate) struct TextParts {
 
 /// A part of a text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum TextPart {
-    Text { text: String },
+#[serde(deny_unknown_fields)]
+struct TextPart {
+    /// Always `text`.
+    #[serde(rename = "type", deserialize_with = "text_type")]
+    #[schema(value_type = String, pattern = "^text$")]
+    _kind: (),
+    text: String,
+}
+
+/// The type of a part that is text. (serde takes numbers for names of variants too.)
+fn text_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    match &*String::deserialize(deserializer)? {
+        "text" => Ok(()),
+        other => Err(D::Error::custom(format!("got {other:?}, expected \"text\""))),
+    }
 }
 
 impl TextInput {
@@ -65,7 +78,7 @@ impl TextInput {
             TextInput::Text(text) => return Ok(EmbeddingText::Text(text)),
             TextInput::Object(object) => return Ok(EmbeddingText::Text(object.prompt_string)),
             TextInput::Parts(TextParts { content }) => {
-                let texts = content.into_iter().map(|TextPart::Text { text }| text);
+                let texts = content.into_iter().map(|part| part.text);
                 return Ok(EmbeddingText::Text(texts.collect()));
             }
             TextInput::Pieces(pieces) => pieces,
