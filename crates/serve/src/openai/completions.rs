@@ -24,7 +24,7 @@ use crate::sampling::{Sampling, TokenLimit};
 use crate::server::Shared;
 use crate::sse;
 use crate::stamp::{now, unique_id};
-use crate::texts::{TextInput, TextPiece};
+use crate::texts::{TextInput, TextObject, TextParts, TextPiece};
 use crate::timings::{PromptProgress, TelemetryFields, Timings};
 
 /// The most prompts of a request.
@@ -84,7 +84,8 @@ pub(crate) enum Prompts {
     Text(String),
     Several(Vec<TextInput>),
     Pieces(Vec<TextPiece>),
-    One(TextInput),
+    Object(TextObject),
+    Parts(TextParts),
 }
 
 impl Prompts {
@@ -97,7 +98,8 @@ impl Prompts {
             Prompts::Text(text) => vec![TextInput::Text(text)],
             Prompts::Several(prompts) => prompts,
             Prompts::Pieces(pieces) => vec![TextInput::Pieces(pieces)],
-            Prompts::One(prompt) => vec![prompt],
+            Prompts::Object(object) => vec![TextInput::Object(object)],
+            Prompts::Parts(parts) => vec![TextInput::Parts(parts)],
         };
         if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
             let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::ApiError;
 use crate::server::Shared;
 use crate::stamp;
-use crate::texts::{TextInput, TextPiece};
+use crate::texts::{TextInput, TextObject, TextParts, TextPiece};
 use crate::truncation::{Truncation, TruncationFields};
 
 /// The most texts of a request.
@@ -52,7 +52,8 @@ pub(crate) enum Input {
     Text(String),
     Several(Vec<TextInput>),
     Pieces(Vec<TextPiece>),
-    One(TextInput),
+    Object(TextObject),
+    Parts(TextParts),
 }
 
 /// How vectors are written.
@@ -136,7 +137,8 @@ impl Input {
             Input::Text(text) => vec![TextInput::Text(text)],
             Input::Several(texts) => texts,
             Input::Pieces(pieces) => vec![TextInput::Pieces(pieces)],
-            Input::One(text) => vec![text],
+            Input::Object(object) => vec![TextInput::Object(object)],
+            Input::Parts(parts) => vec![TextInput::Parts(parts)],
         }
     }
 }
