@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,29 @@ TextOrPair = Union[str, tuple[str, str]]
 """A text, or two that belong together, such as a premise and a hypothesis."""
 
 
-class Classifier(_Model[_perihelion.Classifier]):
+class _Scorer(_Model[_perihelion.Classifier]):
+    """A model that scores texts, or pairs of them."""
+
+    _ranks: ClassVar[bool]
+
+    def __init__(
+        self,
+        model: str | Path | PipelineConfig | None = None,
+        *,
+        num_threads: int | None = None,
+        session: InferenceSession | None = None,
+        progress: LoadProgress = False,
+        **fields: Unpack[ConfigFields],
+    ) -> None:
+        config = _config(type(self).__name__, model, _USUAL, fields)
+        with _Loading(progress) as told:
+            self._native = _perihelion.Classifier(
+                config._native, _threads(num_threads), _native_session(session), told, self._ranks
+            )
+        self._config = config._decided(self._native.config())
+
+
+class Classifier(_Scorer):
     """A model that scores texts for each of its labels, from many threads and tasks at once.
 
     Args:
@@ -47,26 +69,7 @@ class Classifier(_Model[_perihelion.Classifier]):
         ValueError: the model makes no scores.
     """
 
-    def __init__(
-        self,
-        model: str | Path | PipelineConfig | None = None,
-        *,
-        num_threads: int | None = None,
-        session: InferenceSession | None = None,
-        progress: LoadProgress = False,
-        **fields: Unpack[ConfigFields],
-    ) -> None:
-        config = _config("Classifier", model, _USUAL, fields)
-        with _Loading(progress) as told:
-            self._native = _perihelion.Classifier(
-                config._native, _threads(num_threads), _native_session(session), told, False
-            )
-        self._config = config._decided(self._native.config())
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name
+    _ranks = False
 
     @property
     def labels(self) -> list[str]:

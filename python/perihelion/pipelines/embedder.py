@@ -76,11 +76,6 @@ class Embedder(_Model[_perihelion.Embedder]):
         self._config = config._decided(self._native.config())
 
     @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name if self._config.huggingface_repo_id else "storyteller"
-
-    @property
     def dimensions(self) -> int:
         """The length of the vectors."""
         return self._native.dimensions

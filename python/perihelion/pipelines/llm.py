@@ -77,6 +77,11 @@ class _Model(Generic[_Native]):
         """The configuration with every field decided."""
         return self._config
 
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._config.short_name if self._config.huggingface_repo_id else "storyteller"
+
     def close(self) -> None:
         """Cancels all requests and frees the memory."""
         self._native.close()
@@ -136,11 +141,6 @@ class LLM(_Model[_perihelion.Generator]):
                 config._native, _threads(num_threads), template, _native_session(session), told
             )
         self._config = config._decided(self._native.config())
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name if self._config.huggingface_repo_id else "storyteller"
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -210,7 +210,7 @@ class CompletionOutput:
     stop_reason: str | int | None
     """The stop string or stop token that ended it; `None` for the model's own end of text."""
     reasoning: str | None = None
-    """What the model wrote for itself before its answer, if it answers a conversation."""
+    """The reasoning before the answer to a conversation."""
     tool_calls: list[ToolCall] = field(default_factory=list)
 
     @property
@@ -290,7 +290,7 @@ class Chunk:
     usage: Usage | None
     """What the request took, in the last chunk."""
     reasoning: str = ""
-    """What the model wrote for itself, if it answers a conversation."""
+    """The new reasoning of an answer to a conversation."""
     tool_calls: list[ToolCall] = field(default_factory=list)
     """Calls that became whole."""
 

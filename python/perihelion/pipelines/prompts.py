@@ -69,7 +69,7 @@ class ReadyPrompt(NamedTuple):
     tokens: list[int]
     native: list[int] | _perihelion.Turn
     error: Exception | None = None
-    """Why there is none."""
+    """The error of a prompt that was refused."""
 
 
 _KEYS = ("prompt", "prompt_token_ids")
@@ -163,7 +163,7 @@ def _conversation(messages: Any) -> list[Any]:
 
 
 def _message(message: Any) -> Mapping[str, Any] | None:
-    """A message as a dict; `None` if it is none."""
+    """A message as a dict; `None` if this is not a message."""
     if isinstance(message, Mapping):
         return dict(message)
     # Clients of APIs give messages as objects of pydantic.
@@ -184,7 +184,7 @@ def turn_fields(
     reasoning_effort: Any = None,
     thinking_budget: Any = None,
 ) -> dict[str, Any]:
-    """What is asked of the answer to a conversation, as the native module takes it.
+    """The options of a conversation's answer, as the native module takes them.
 
     Raises:
         TypeError: an argument is of the wrong kind.

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
-from perihelion.engine import InferenceSession
 
 from . import keywords
-from .config import PipelineConfig
-from .embedder import _USUAL
-from .keywords import ConfigFields
-from .llm import LoadProgress, _config, _Loading, _Model, _native_session, _threads
+from .classifier import _Scorer
 from .params import Ranked
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["Reranker"]
 
 
-class Reranker(_Model[_perihelion.Classifier]):
+class Reranker(_Scorer):
     """A model that ranks documents by how well they answer a query (a cross-encoder), from many threads and tasks at
     once.
 
@@ -41,26 +33,7 @@ class Reranker(_Model[_perihelion.Classifier]):
         ValueError: the model makes no scores.
     """
 
-    def __init__(
-        self,
-        model: str | Path | PipelineConfig | None = None,
-        *,
-        num_threads: int | None = None,
-        session: InferenceSession | None = None,
-        progress: LoadProgress = False,
-        **fields: Unpack[ConfigFields],
-    ) -> None:
-        config = _config("Reranker", model, _USUAL, fields)
-        with _Loading(progress) as told:
-            self._native = _perihelion.Classifier(
-                config._native, _threads(num_threads), _native_session(session), told, True
-            )
-        self._config = config._decided(self._native.config())
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name
+    _ranks = True
 
     @property
     def max_length(self) -> int:

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
-    self, ClassificationModel, ClassificationParameters, ClassificationRequest, ClassificationText,
-    EmbeddingPrompt, Error, RerankRequest, Truncate,
+    self, ClassificationModel, ClassificationParameters, ClassificationRequest, ClassificationText, Error,
+    RerankRequest, Truncate,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::answers::Answers;
 use super::config::{Config, fields};
-use super::embedder::counters;
+use super::embedder::{counters, named_or_text};
 use super::error::{open_error, pipelines_error};
 use super::generator::session_for;
 use super::progress::Progress;
@@ -74,10 +74,7 @@ impl Classifier {
     ) -> PyResult<Answers> {
         let classifier = self.0.get()?;
         let truncate = truncate.then_some(Truncate::Right);
-        let prompt = prompt.map(|prompt| match classifier.model().prompts().contains_key(&prompt) {
-            true => EmbeddingPrompt::Named(prompt),
-            false => EmbeddingPrompt::Text(prompt),
-        });
+        let prompt = prompt.map(|prompt| named_or_text(classifier.model().prompts(), prompt));
         let parameters = ClassificationParameters { truncate, prompt, ..ClassificationParameters::default() };
         let request = RerankRequest { query, documents, top_n, parameters };
         detached(py, || Answers::of_documents(classifier, request))

@@ -1,5 +1,6 @@
 //! Embedders as Python's class `Embedder` holds them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perihelion::driver;
@@ -80,7 +81,7 @@ impl Embedder {
             normalize,
             dimensions,
             truncate: truncate.then_some(Truncate::Right),
-            prompt: prompt.map(|prompt| named_or_text(&embedder, prompt)),
+            prompt: prompt.map(|prompt| named_or_text(embedder.model().prompts(), prompt)),
             ..EmbeddingParameters::default()
         };
         let request = EmbeddingRequest::new(texts).with(parameters);
@@ -99,7 +100,7 @@ impl Embedder {
         let embedder = self.0.get()?;
         let parameters = EmbeddingParameters {
             truncate: truncate.then_some(Truncate::Right),
-            prompt: prompt.map(|prompt| named_or_text(&embedder, prompt)),
+            prompt: prompt.map(|prompt| named_or_text(embedder.model().prompts(), prompt)),
             ..EmbeddingParameters::default()
         };
         let compute = move || embedder.hidden_states(&text.into(), &parameters);
@@ -157,13 +158,9 @@ fn named_pooling(name: Option<&str>) -> PyResult<Option<Pooling>> {
     pooling.map_err(|problem| pipelines_error(Error::Embedder(vec![problem])))
 }
 
-/// The prompt of the model's files that has a name, or else a text.
-fn named_or_text(embedder: &pipelines::Embedder, prompt: String) -> EmbeddingPrompt {
-    if embedder.model().prompts().contains_key(&prompt) {
-        EmbeddingPrompt::Named(prompt)
-    } else {
-        EmbeddingPrompt::Text(prompt)
-    }
+/// A prompt of the model's files if it has that name, or else the text.
+pub(super) fn named_or_text(prompts: &BTreeMap<String, String>, prompt: String) -> EmbeddingPrompt {
+    if prompts.contains_key(&prompt) { EmbeddingPrompt::Named(prompt) } else { EmbeddingPrompt::Text(prompt) }
 }
 
 fn open(
@@ -173,7 +170,7 @@ fn open(
     session: Option<Arc<InferenceSession>>,
     progress: &Progress,
 ) -> Result<pipelines::Embedder, Error> {
-    // The built-in model says no pooling, so that it is no usual embedder.
+    // The built-in model has no pooling of its own, so it embeds only if one is given.
     let plan = match pooling {
         Some(_) => config.plan_or_built_in(machine())?,
         None => config.plan(machine())?,
