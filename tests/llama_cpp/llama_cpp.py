@@ -50,7 +50,7 @@ class Batch(ctypes.Structure):
 
 
 class LlamaCppError(Exception):
-    """What llama.cpp said before it gave up."""
+    """The log of llama.cpp before it failed."""
 
 
 def logits(path, tokens, rows):

@@ -22,7 +22,7 @@ const VARIABLE: &str = "PERIHELION_TRACE_FILE";
 /// A range of time on the thread that called a model.
 struct Span {
     name: String,
-    /// What it is a range of: a call, a phase of one, an op, a kernel, or what the caller names.
+    /// The kind of range: a call, a phase of a call, an op, a kernel, or a name of the caller's.
     category: &'static str,
     start: Instant,
     duration: Duration,
@@ -96,7 +96,7 @@ impl Recorder {
         if state.events.len() >= BATCH { state.write() } else { Ok(()) }
     }
 
-    /// Adds a range of time on this thread that is no call.
+    /// Adds a range of time on this thread that does not belong to a call.
     pub(crate) fn record_range(
         &self,
         name: &str,

@@ -64,7 +64,7 @@ impl DebugConfig {
         let member = value.to_uppercase();
         let option = match name {
             "uninitialized_read_mode" => {
-                // A session refuses what is no mode, if the check is on.
+                // A session refuses an unknown mode if the check is on.
                 match value.parse::<UninitializedReadMode>() {
                     Ok(mode) => config.set_uninitialized_read_mode(mode),
                     Err(_) => config.unset_uninitialized_read_mode(),

@@ -202,7 +202,7 @@ pub(crate) fn record(
     session.record_range(name, "python", start, duration).map_err(load_error)
 }
 
-/// Refuses a mode of the check of uninitialized reads that is none, if the check is on.
+/// Refuses an unknown mode of the check of uninitialized reads if the check is on.
 fn expect_read_mode(config: &engine::DebugConfig) -> PyResult<()> {
     match config.text("uninitialized_read_mode") {
         Some(mode) if !mode.is_empty() && config.uninitialized_read_check() => {

@@ -142,7 +142,7 @@ fn unversioned() -> Router<Arc<Shared>> {
         .route("/models/{*id}", get(models::show))
 }
 
-/// Other names of routes, which llama.cpp's server has too.
+/// Routes under the other names that llama.cpp's server has for them.
 fn other_names() -> Router<Arc<Shared>> {
     Router::new()
         .route("/reranking", post(rerank::create))

@@ -132,7 +132,7 @@ impl OneOrMany {
     }
 }
 
-/// What is added to the logits of tokens: an object, or a list as llama.cpp takes it.
+/// Biases that are added to the logits of tokens: an object, or a list as llama.cpp takes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "give an object of token ids and numbers, or a list of pairs of these")]
 enum LogitBias {
@@ -160,7 +160,7 @@ impl LogitBias {
     /// The numbers of tokens.
     ///
     /// # Errors
-    /// If a token is not an id, or has no number.
+    /// If a token is not an id, or its bias is not a number.
     fn into_map(self) -> Result<BTreeMap<u32, f32>, ApiError> {
         let id = |text: String| {
             text.parse().map_err(|_| {

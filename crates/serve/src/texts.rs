@@ -30,7 +30,7 @@ pub(crate) enum TextPiece {
     Text(String),
 }
 
-/// A text as llama.cpp has it beside images.
+/// A text in the object that llama.cpp takes for texts with images.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TextObject {

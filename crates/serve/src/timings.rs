@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::context::Context;
 use crate::generation::{self, AnswerStats, Delta, Generation};
 
-/// What answers tell of the work that they take.
+/// The telemetry that a request asks its answers to carry.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(crate) struct TelemetryFields {
     /// Whether to give the times that the answer took; in a stream, with each token.
@@ -57,7 +57,7 @@ impl TelemetryFields {
         }
     }
 
-    /// The times of an answer so far, if the request wants them.
+    /// Returns the timings of an answer so far, if the request asked for them.
     pub(crate) fn timings(self, generation: &Generation, index: usize) -> Option<Timings> {
         self.wants_timings().then(|| Timings::from(generation.stats(index)))
     }

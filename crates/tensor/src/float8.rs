@@ -17,7 +17,7 @@ use crate::DType;
 /// The value of a byte; exact.
 ///
 /// # Panics
-/// If `dtype` is no 8-bit float.
+/// If `dtype` is not an 8-bit float.
 pub fn decode(dtype: DType, byte: u8) -> f32 {
     let format = match Format::of(dtype) {
         Some(format) => format,

@@ -13,7 +13,7 @@ use crate::DType;
 /// The value of an element's bits; exact. Higher bits of the code are ignored.
 ///
 /// # Panics
-/// If `dtype` is no float of less than a byte.
+/// If `dtype` is not a float of less than a byte.
 pub fn decode(dtype: DType, code: u8) -> f32 {
     let (exponent_bits, mantissa_bits, bias) = format(dtype);
     let magnitude = code & ((1 << (exponent_bits + mantissa_bits)) - 1);
@@ -58,7 +58,7 @@ pub fn encode(dtype: DType, value: f64) -> u8 {
 /// Packs elements, each as [`encode`] rounds it.
 ///
 /// # Panics
-/// If `dtype` is no float of less than a byte, or there are not as many as fill bytes.
+/// If `dtype` is not a float of less than a byte, or the numbers do not fill whole bytes.
 pub fn pack(dtype: DType, values: &[f64]) -> Vec<u8> {
     let block = dtype.block();
     let bits = 8 * block.bytes / block.elements;

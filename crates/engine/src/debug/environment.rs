@@ -14,7 +14,7 @@ const VARIABLES: [&str; 2] = ["PERIHELION_DEBUG", "MODULAR_DEBUG"];
 /// The file that is read before.
 const FILE: &str = "modular.cfg";
 
-/// What variable and file say.
+/// The options that the environment variable and the file set.
 #[derive(Debug, Default)]
 struct Reading {
     variable: &'static str,

@@ -38,7 +38,7 @@ struct Values {
     assert_level: Option<AssertLevel>,
     ir_output_dir: Option<PathBuf>,
     print_style: Option<PrintStyle>,
-    /// The names and paths as they were written, by the option's name.
+    /// The texts that options were set to, by the name of the option.
     texts: BTreeMap<&'static str, String>,
 }
 
@@ -133,7 +133,7 @@ impl DebugConfig {
         self.set_source_tracebacks(true);
     }
 
-    /// An option that is a name or a path as it was written, which other spellings may mean too.
+    /// Returns the text that an option was set to. Another spelling may mean the same value.
     pub fn text(&self, option: &str) -> Option<String> {
         self.layers().find_map(|layer| layer.values().texts.get(option).cloned())
     }

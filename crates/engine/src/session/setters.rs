@@ -15,7 +15,7 @@ use crate::{
 /// The variable that [`InferenceSession::gpu_profiling`] overrides.
 const PROFILING: &str = "PERIHELION_ENABLE_PROFILING";
 
-/// What is read if that is unset, under the name that programs for MAX use.
+/// The variable of MAX programs, which is read if ours is unset.
 const OTHER_PROFILING: &str = "MODULAR_ENABLE_PROFILING";
 
 impl InferenceSession {

@@ -4,7 +4,7 @@ use tensor::{DType, Shape};
 
 use crate::ViewMut;
 
-/// Refuses a result with NaN, or with an infinity unless infinities may be there: those that the operands had.
+/// Refuses a result with NaN, or with an infinity unless `infinities` are allowed because an operand had one.
 pub(super) fn expect_finite(position: usize, result: &ViewMut<'_>, infinities: bool) -> Result<(), String> {
     let is_bad = |value: f64| value.is_nan() || !infinities && value.is_infinite();
     let Some(element) = find_float(result.dtype, result.bytes, is_bad) else { return Ok(()) };

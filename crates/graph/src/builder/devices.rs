@@ -71,7 +71,7 @@ impl Builder {
     /// not divide evenly, the first devices get one more.
     ///
     /// # Errors
-    /// Also if the size of the axis is no number, and does not divide.
+    /// Also fails if the axis has a symbolic size that is not known to divide evenly among the devices.
     #[track_caller]
     pub fn reducescatter_sum(
         &mut self,

@@ -352,7 +352,7 @@ impl Builder {
         self.broadcast(x, shape)
     }
 
-    /// A buffer full of zeros, which lives until its last use; a new one each time this runs. `ty` is a buffer's.
+    /// Makes a new buffer of zeros each time the graph runs; it lives until its last use. `ty` must be a buffer type.
     #[track_caller]
     pub fn create_buffer(&mut self, ty: Type) -> Result<Value, Error> {
         if ty.kind != Kind::Buffer {
@@ -459,7 +459,7 @@ impl Builder {
         self.cast(y, dtype)
     }
 
-    /// A norm of f64, op by op; its type rule is that of f32.
+    /// Builds a norm of f64 from elementwise ops. Operands are checked as those of a norm of f32.
     #[track_caller]
     fn norm_of_f64(&mut self, norm: Op, operands: &[Value]) -> Result<Value, Error> {
         let mut types: Vec<Type> =

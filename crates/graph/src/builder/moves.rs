@@ -227,7 +227,8 @@ impl Builder {
     /// As [`Builder::range`], of whole numbers, exactly.
     ///
     /// # Errors
-    /// As there, or if the dtype does not hold `start` and `step`.
+    /// If the step leads away from `stop`, there are 2^63 elements or more, or the dtype cannot hold `start` and
+    /// `step`.
     #[track_caller]
     pub fn range_of_integers(
         &mut self,

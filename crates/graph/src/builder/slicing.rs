@@ -302,7 +302,7 @@ impl Builder {
         let [start, stop, step_value] = ends;
         let span = Index::Span { start, stop, step: step_value, out_dim: out_dim.clone() };
         let part = self.slice_axis(positions, 0, &span)?;
-        // The end of the axis, if there are none.
+        // An empty slice starts at the end of the axis.
         let (first, end) = (self.reduce_min(part, 0)?, self.shape_to_tensor(positions)?);
         let first = self.min(first, end)?;
         let start = Start::Value(self.reshape(first, [])?);

@@ -58,7 +58,7 @@ impl Numbers {
 /// A tensor of floats, each rounded once, to the nearest and halves to even.
 ///
 /// # Panics
-/// If `dtype` is no float, or elements of less than a byte do not fill bytes.
+/// If `dtype` is not a float, or elements of less than a byte do not fill whole bytes.
 pub(super) fn from_f64(dtype: DType, shape: Shape, values: &[f64]) -> Tensor {
     let halves = values.iter().map(|&value| round_to_odd(value));
     match dtype {

@@ -196,7 +196,7 @@ fn complete_glm(keys: &mut ConfigKeys) -> Result<(), String> {
 
 fn complete_v32(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64, "max_position_embeddings": 163_840 }));
-    // What GLM-5 and V3 have.
+    // Keys of GLM-5 and V3.
     for key in ["indexer_types", "index_topk_pattern", "index_topk_freq", "rope_interleave"] {
         keys.remove(key);
     }

@@ -353,7 +353,7 @@ impl Architecture {
     }
 
     /// The architecture with a Hugging Face name. It may be that of a family with another head than that of text, such as
-    /// `MistralModel` and `MistralForSequenceClassification`, if the family has no row for that.
+    /// `MistralModel` and `MistralForSequenceClassification`, unless such a name has a row of its own.
     ///
     /// # Errors
     /// If there is none, listing those there are.
@@ -405,7 +405,7 @@ pub fn known_name(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|own| *own == name).map(String::as_str)
 }
 
-/// What a decoder without a head, and one that scores texts, have at the end of their names.
+/// The endings of names of decoders without a head, and of decoders that score texts.
 const OTHER_HEADS: [&str; 2] = ["Model", CLASSIFIES];
 pub(crate) const CLASSIFIES: &str = "ForSequenceClassification";
 

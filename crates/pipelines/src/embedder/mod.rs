@@ -220,7 +220,7 @@ impl Embedder {
     }
 
     /// The tokens of a text, and the hidden state of each: f32[tokens, width], before pooling and the layers behind it.
-    /// Computed on this thread, beside the batches of the worker.
+    /// This thread computes them while the worker's batches go on.
     ///
     /// # Errors
     /// As [`Embedder::tokenize`], and if the model fails.

@@ -278,7 +278,7 @@ impl Generator {
     }
 }
 
-/// What is continued.
+/// A prompt that the model continues: tokens, or a turn of a conversation.
 #[derive(FromPyObject)]
 enum Prompt<'py> {
     Turn(Bound<'py, Turn>),

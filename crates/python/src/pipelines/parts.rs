@@ -5,7 +5,7 @@ use perihelion::pipelines::{AnswerEvent, AnswerParser, AnswerReader};
 /// Index, the id that the model gave, name, and arguments in JSON.
 pub(super) type Call = (usize, Option<String>, String, String);
 
-/// What an answer gains.
+/// The new parts of an answer.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) text: String,

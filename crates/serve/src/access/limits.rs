@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 
 use crate::error::ApiError;
 
-/// What clients with a key may ask for. A limit per minute fills up evenly, so that a client may use all of it at once.
+/// The rate limits of a key. A limit per minute refills evenly, so a client may use all of it at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Requests to models.
@@ -28,15 +28,15 @@ const CONCURRENT: &str = "concurrent_requests";
 const SOON: Duration = Duration::from_secs(1);
 
 impl KeyLimits {
-    /// Whether there are none.
+    /// Whether no limit is set.
     pub(super) fn are_open(&self) -> bool {
         *self == KeyLimits::default()
     }
 
-    /// Limits such as `requests_per_minute=60,concurrent_requests=4`.
+    /// Parses limits such as `requests_per_minute=60,concurrent_requests=4`.
     ///
     /// # Errors
-    /// If one has another name, no number from 1, or is given twice.
+    /// If a limit has an unknown name, is not a number from 1, or is given twice.
     pub(super) fn parse(text: &str) -> Result<KeyLimits, String> {
         let mut limits = KeyLimits::default();
         for part in text.split(',').map(str::trim) {
@@ -57,7 +57,7 @@ impl KeyLimits {
     }
 }
 
-/// As a line of a key file says them; empty if there are none.
+/// Prints the limits as a line of a key file has them; nothing if no limit is set.
 impl fmt::Display for KeyLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [
@@ -70,11 +70,11 @@ impl fmt::Display for KeyLimits {
     }
 }
 
-/// What clients with each key have used.
+/// The usage of each key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyUsage(Mutex<HashMap<String, Meter>>);
 
-/// What clients with a key have used.
+/// The usage of one key.
 #[derive(Debug)]
 struct Meter {
     requests: Bucket,
@@ -82,7 +82,7 @@ struct Meter {
     running: u32,
 }
 
-/// What is left of a limit per minute, which may be less than nothing.
+/// A token bucket for a limit per minute. The rest may be negative.
 #[derive(Debug)]
 struct Bucket {
     left: f64,

@@ -130,7 +130,7 @@ pub(crate) struct NativeChunk {
 /// How the tokens of an answer are chosen, and where it ends.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(super) struct GenerationSettings {
-    /// -1 is no limit.
+    /// -1 means unlimited.
     n_predict: i64,
     seed: u64,
     temperature: f32,
@@ -147,7 +147,7 @@ pub(super) struct GenerationSettings {
     n_probs: usize,
 }
 
-/// What is added to the logit of a token.
+/// A bias that is added to the logit of a token.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct TokenBias {
     token: u32,
@@ -249,7 +249,7 @@ impl Job<'_> {
     }
 }
 
-/// What all answers to a request share.
+/// The facts that all answers to a request share.
 struct Shape {
     model: String,
     settings: GenerationSettings,

@@ -49,7 +49,7 @@ struct DefaultSettings {
     params: GenerationSettings,
 }
 
-/// What a model reads in addition to text.
+/// The modalities that a model reads in addition to text.
 #[derive(Debug, Serialize, ToSchema)]
 struct Modalities {
     vision: bool,

@@ -79,14 +79,13 @@ pub struct Heads {
 pub struct Tags {
     /// Begins a call; empty if the format's begin mark does.
     pub call: &'static str,
-    /// Ends the name; empty if the first key or the end of the call does. What follows a quote behind the name is none of
-    /// it.
+    /// Ends the name; empty if the first key or the end of the call does. A quote inside the name ends it too.
     pub name_end: &'static str,
     /// Begins a key.
     pub key: &'static str,
     /// Ends a key.
     pub key_end: &'static str,
-    /// What stands between key and value and tells the type of the latter.
+    /// The text between key and value that tells the type of the value.
     pub kinds: Option<Kinds>,
     /// Begins a value; empty if the end of the key does.
     pub value: &'static str,

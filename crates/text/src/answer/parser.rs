@@ -33,7 +33,7 @@ pub struct AnswerParser {
     held: usize,
     /// Whether the calls that are read stand in the reasoning, which goes on behind them.
     in_reasoning: bool,
-    /// What is left of the mark that the prompt ends with, as long as the answer repeats it.
+    /// The rest of the mark that ends the prompt, while the answer repeats that mark.
     echo: &'static str,
 }
 
@@ -50,7 +50,7 @@ struct Marks {
     strings: Arc<StopStrings>,
     meanings: Vec<Meaning>,
     texts: Vec<String>,
-    /// What ends reasoning, then what begins it, and then what begins calls in it.
+    /// The marks that end reasoning, then those that begin it, then those that begin calls inside it.
     reasoning: Arc<StopStrings>,
     reasoning_begins: Vec<&'static str>,
     calls_in_reasoning: &'static [&'static str],
@@ -301,7 +301,7 @@ impl AnswerParser {
         }
     }
 
-    /// What comes behind calls begins.
+    /// Goes on with the text or reasoning behind calls.
     fn end_calls(&mut self) {
         if self.in_reasoning {
             self.reasoning.drop_space();
@@ -311,7 +311,7 @@ impl AnswerParser {
         }
     }
 
-    /// What the calls that are read stand in.
+    /// Returns the mode around the calls: reasoning or text.
     fn around_calls(&self) -> Mode {
         if self.in_reasoning { Mode::Reasoning(self.marks.reasoning()) } else { self.marks.text() }
     }

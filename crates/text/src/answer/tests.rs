@@ -1138,7 +1138,7 @@ fn calls_of_kimi_k3_have_types_and_stand_behind_the_text() {
     let plain = "<|open|>message role=\"assistant\"<|sep|><|open|>response<|sep|>";
     check_after(plain, own, &format!("<|close|>response<|sep|>{tools}{end}"), &calls);
     check_after(plain, own, &format!("Hi.<|close|>response<|sep|>{end}"), &["Hi."]);
-    // What is declared as a text is one, whatever the model says.
+    // A value that is declared as a text is read as one, whatever type the model names.
     let text = format!("<|open|>tools<|sep|>{}", call("add", 1, &argument("city", "number", "5")));
     check_after(plain, own, &text, &["0:add({\"city\": \"5\"})"]);
 }

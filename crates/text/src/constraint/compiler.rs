@@ -171,7 +171,7 @@ impl Source {
     }
 }
 
-/// What is made once for all grammars.
+/// The parts that all grammars of a tokenizer share.
 struct Factory {
     /// With the trie of tokens, and masks of those that often come together.
     parsers: ParserFactory,

@@ -177,7 +177,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// What comes next in a text of JSON.
+/// The state of the JSON reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Value,
@@ -275,7 +275,7 @@ struct Reader {
     frames: Vec<Frame>,
     /// How many of the arrays have unique items.
     num_unique: usize,
-    /// What was read of the outermost of those, without white space.
+    /// The text of the outermost of those arrays so far, without white space.
     text: Vec<u8>,
     /// The key that is read, with its quotes.
     key: Vec<u8>,

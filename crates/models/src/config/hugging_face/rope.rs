@@ -47,7 +47,7 @@ impl File {
         Ok((rope, local))
     }
 
-    /// Keys that lie with the rotation, though they are none. `context` is the longest sequence.
+    /// Reads the temperature, whose keys lie among those of the rotation. `context` is the longest sequence.
     pub(super) fn temperature(&self, context: usize) -> Option<Temperature> {
         if let (Some(growth), Some(context)) = (self.attn_scale, self.floor_scale) {
             return Some(Temperature { growth, context, offset: 1 });
@@ -119,7 +119,7 @@ impl File {
     }
 }
 
-/// What an object calls its way of stretching.
+/// The kind of scaling that an object names.
 fn kind_of(rope: &Value) -> Option<&str> {
     rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str)
 }

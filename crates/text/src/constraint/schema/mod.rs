@@ -65,7 +65,8 @@ pub(super) struct Prepared {
     pub(super) unique: Option<UniqueMap>,
 }
 
-/// What llguidance compiles for a schema. If nothing follows its answers, unique items become a list of arrays.
+/// Rewrites a schema into one that llguidance compiles. Unless the matcher follows answers (`is_followed`), arrays of
+/// unique items become a list of all such arrays.
 ///
 /// # Errors
 /// If a part of it cannot be enforced, with the pointer to it.

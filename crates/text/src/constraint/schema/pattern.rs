@@ -377,7 +377,7 @@ pub(super) fn exists(all: &[&str], none: &[&str]) -> Option<bool> {
     Some(!compiled(all, none)?.always_empty())
 }
 
-/// What tells texts that match all of some patterns and none of others; `None` if that takes too much work.
+/// A pattern for the texts that match all of some patterns and none of others; `None` if it takes too much work.
 pub(super) fn compiled(all: &[&str], none: &[&str]) -> Option<Regex> {
     let mut builder = RegexBuilder::new();
     let mut parts = vec![RegexAst::Regex("(?s:.*)".into())];

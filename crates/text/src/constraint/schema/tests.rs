@@ -398,7 +398,7 @@ fn arrays_are_unique_where_their_schema_says_so() {
     );
 }
 
-/// An answer goes on as long as there is an item that differs, and is never led to where there is none.
+/// Masks never lead to a place where every item would be a duplicate.
 #[test]
 fn unique_items_leave_a_way_on() {
     let unique = |items: Value, least: u64| json!({ "type": "array", "uniqueItems": true, "items": items, "minItems": least });

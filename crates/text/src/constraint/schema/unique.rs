@@ -151,7 +151,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The node of a schema in another; `None` if it is no object.
+    /// Adds the node of an inner schema; `None` if the schema is not an object.
     fn add(&mut self, schema: &Value) -> Option<u32> {
         let node = self.node(schema.as_object()?);
         self.nodes.push(node);
