@@ -4,7 +4,7 @@
 //! ruled out that complete an item which is equal to one before it, and tokens after which only such items could follow.
 //! Whether others could follow is found out by trying: the grammar is asked byte by byte for a way to an item that differs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use llguidance::TokenParser;
@@ -94,6 +94,9 @@ impl UniqueItems {
             } else {
                 check_all(Some(&self.tokens.quotes));
                 for mut rest in self.reader.rests_of_strings() {
+                    if search.leads_away(&self.reader, &rest) {
+                        continue;
+                    }
                     rest.truncate(search.reach(&rest));
                     let is_open = search.may_come(&self.reader, &rest);
                     let starts = if is_open { Vec::new() } else { trie.all_prefixes(&rest) };
@@ -132,6 +135,19 @@ impl Search<'_, '_> {
         let may_follow = known < more.len() || self.may_follow(reader);
         self.grammar.pop_bytes(known);
         may_follow
+    }
+
+    /// Whether characters of a string lead to where others than in items before can follow.
+    fn leads_away(&mut self, reader: &Reader, characters: &[u8]) -> bool {
+        let known = self.push(characters);
+        let near: Vec<u8> = reader
+            .open_items()
+            .flat_map(|(items, text)| items.bytes_after(&[text, characters].concat()))
+            .collect();
+        let mut others = (0x20..0x7f).filter(|byte| !matches!(byte, b'"' | b'\\') && !near.contains(byte));
+        let leads_away = known == characters.len() && others.any(|byte| self.reach(&[byte]) == 1);
+        self.grammar.pop_bytes(known);
+        leads_away
     }
 
     /// How many of some bytes the grammar allows next.
@@ -245,6 +261,13 @@ impl Items {
         let seen = self.seen.texts[first..].iter().take_while(move |seen| seen.starts_with(text));
         let tried = self.tried.iter().map(|item| &item.text).filter(move |seen| seen.starts_with(text));
         seen.chain(tried).map(Vec::as_slice)
+    }
+
+    /// The bytes that come next in those.
+    fn bytes_after(&self, text: &[u8]) -> Vec<u8> {
+        let bytes: BTreeSet<u8> =
+            self.starting(text).filter_map(|seen| seen.get(text.len()).copied()).collect();
+        bytes.into_iter().collect()
     }
 
     /// Whether an item that begins so may become equal to one before it.
@@ -431,10 +454,7 @@ impl Reader {
             State::Colon => b":".to_vec(),
             State::After => b"},]".to_vec(),
         };
-        let near: Vec<u8> = self
-            .open_items()
-            .flat_map(|(items, text)| items.starting(text).filter_map(|seen| seen.get(text.len()).copied()))
-            .collect();
+        let near: Vec<u8> = self.open_items().flat_map(|(items, text)| items.bytes_after(text)).collect();
         let is_far = |byte: &u8| !near.contains(byte) && !matches!(byte, b'"' | b'\\');
         bytes.sort_by_key(is_far);
         bytes

@@ -10,12 +10,13 @@ const MAX_BYTES: usize = 20_000;
 
 /// Characters that are told from each other: each of ASCII, and groups of others with one of them. Patterns that tell those
 /// of a group apart have no form here.
-const GROUPS: [(char, &str); 3] = [
+const GROUPS: [(char, &str); 4] = [
     ('\u{2028}', r"\x{2028}\x{2029}"),
-    ('\u{a0}', r"\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}\x{feff}"),
+    ('\u{a0}', r"\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}"),
+    ('\u{feff}', r"\x{85}\x{feff}"),
     (
         'é',
-        r"\x{80}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}",
+        r"\x{80}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{fefe}\x{ff00}-\x{10ffff}",
     ),
 ];
 
@@ -199,6 +200,8 @@ mod tests {
     fn texts_that_do_not_match_have_a_pattern() {
         check(&[], &["^[a-z]+$"], &["", "A", "aB", "é", "a\n"], &["a", "abc"]);
         check(&[], &["a"], &["", "b", "éß"], &["a", "bab"]);
+        let space = pattern::read(r"^\s*$").unwrap().all.remove(0);
+        check(&[], &[&space], &["a", " é ", "\u{feff}"], &["", " \n", "\u{a0}\u{2028}"]);
         check(&["^[a-z]+$"], &["^(?:create-|up)"], &["a", "create", "u", "cup"], &["up", "upper", "", "A"]);
         check(&["^[a-z-]*$", "[x-z]$"], &["^y"], &["x", "a-z"], &["y", "yx", "a", ""]);
         assert_eq!(without(&["^a"], &["^a"]), None);

@@ -8,8 +8,10 @@ use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use regex_syntax::hir::HirKind;
 
-/// What ECMAScript calls spaces; Rust's are others.
-const SPACES: &str = r"\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
+/// The spaces of ECMAScript, which differ from those of Rust.
+const SPACES: &str = r"\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}";
+/// Characters that only some readers of patterns take for spaces: `\s` and `\S` leave both out.
+const DOUBTFUL_SPACES: &str = r"\x{85}\x{feff}";
 const DIGITS: &str = "0-9";
 const WORDS: &str = "0-9A-Za-z_";
 /// Any character but the ends of lines.
@@ -221,6 +223,7 @@ fn closed(class: String) -> Result<String, String> {
     match &*class {
         "[" => Err("a class of no characters is not supported".into()),
         "[^" => Ok(r"[\x{0}-\x{10ffff}]".into()),
+        _ if class.starts_with("[^") && class.contains(SPACES) => Ok(class + DOUBTFUL_SPACES + "]"),
         _ => Ok(class + "]"),
     }
 }
@@ -245,7 +248,7 @@ fn escape(rest: &mut Peekable<Chars<'_>>) -> Result<Atom, String> {
         's' => return Ok(Atom::Set(SPACES.into())),
         'D' => return Ok(Atom::Set(format!("[^{DIGITS}]"))),
         'W' => return Ok(Atom::Set(format!("[^{WORDS}]"))),
-        'S' => return Ok(Atom::Set(format!("[^{SPACES}]"))),
+        'S' => return Ok(Atom::Set(format!("[^{SPACES}{DOUBTFUL_SPACES}]"))),
         'p' | 'P' if rest.peek() == Some(&'{') => {
             let name: String = rest.by_ref().take_while(|c| *c != '}').collect();
             return Ok(Atom::Set(format!("\\{c}{name}}}")));
@@ -413,7 +416,8 @@ mod tests {
     fn classes_are_those_of_ecmascript() {
         check(r"^[a-z&&[^b]+$", &["b&[a^", "["], &["B", "]"]);
         check(r"^[\w.-]+$", &["a-b.c_1"], &["é", "a b"]);
-        check(r"^[^\d\s]$", &["a", "é"], &["1", "\u{a0}"]);
+        check(r"^[^\d\s]$", &["a", "é"], &["1", "\u{a0}", "\u{feff}"]);
+        check(r"^\s\S$", &[" a", "\u{3000}é"], &["\u{feff}a", " \u{feff}", " \u{85}"]);
         check(r"^[+--]$", &["+", ",", "-"], &["."]);
         check(r"^[a~~b<\]]$", &["~", "<", "]"], &["c"]);
         check(r"^[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDBFF-\uDC00\uDFFF\t]*$", &["aé\t"], &["a\n", "😀"]);
