@@ -244,6 +244,11 @@ MODELS = {
         "routed_scaling_factor": 2.5, "num_mtp_layers": 0,
         "rope_parameters": {**YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0},
     }),
+    # Pairs of dims that are half of those that turn apart.
+    "deepseek_v3_halves": ("DeepseekV3", {
+        **LATENT, "q_lora_rank": 10, "n_routed_experts": 9, "num_experts_per_tok": 3, "n_group": 3, "topk_group": 2,
+        "first_k_dense_replace": 1, "num_mtp_layers": 0, "rope_interleave": False,
+    }),
     "kimi_k25": ("DeepseekV3", {
         **LATENT, "q_lora_rank": 9, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
         "first_k_dense_replace": 1, "routed_scaling_factor": 2.8, "num_mtp_layers": 0,
@@ -277,6 +282,11 @@ MODELS = {
         **SMALLER, "head_dim": 10, "num_experts": 5, "moe_topk": [2, 2], "moe_intermediate_size": [24, 24],
         "num_shared_expert": [1, 1],
     }),
+    # Layers whose tokens get different numbers of experts.
+    "hunyuan_moe_layers": ("HunYuanMoEV1", {
+        **SMALLER, "head_dim": 10, "num_experts": 5, "moe_topk": [1, 3], "moe_intermediate_size": [24, 24],
+        "num_shared_expert": [1, 1],
+    }),
     "ernie4_5_moe": ("Ernie4_5_Moe", {
         **SMALLER, "num_hidden_layers": 3, "num_key_value_heads": 1, "moe_num_experts": 5, "moe_k": 2,
         "moe_intermediate_size": 12, "moe_num_shared_experts": 2, "moe_layer_start_index": 1, **TIED,
@@ -305,6 +315,10 @@ MODELS = {
         "vision_config": {**QWEN_VISION, "out_hidden_size": 40, "fullatt_block_indexes": [0]},
     }),
     "glm4v": ("Glm4vForConditionalGeneration", {
+        "intermediate_size": 24, "num_key_value_heads": 1,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
+    }),
+    "glm46v": ("Glm46VForConditionalGeneration", {
         "intermediate_size": 24, "num_key_value_heads": 1,
         "rope_parameters": {**THETA, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}, "vision_config": GLM_VISION,
     }),
@@ -371,7 +385,9 @@ MODELS = {
         "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, "tie_word_embeddings": True,
     }),
     "gpt2": ("GPT2LMHeadModel", {**TEN, "num_attention_heads": 3, "hidden_size": 30, **TIED}),
-    "gpt2_unscaled": ("GPT2LMHeadModel", {**TEN, "n_inner": 24, "scale_attn_weights": False, "activation_function": "relu"}),
+    "gpt2_unscaled": ("GPT2LMHeadModel", {
+        **TEN, "n_inner": 24, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True, "activation_function": "relu",
+    }),
     "gpt_neox": ("GPTNeoX", {**TEN, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6}}),
     "gpt_neox_sequential": ("GPTNeoX", {
         **TEN, "use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True,
@@ -724,6 +740,8 @@ RERANKERS = {
     # With a head, and without a template.
     "qwen3_classifier": ("Qwen3ForSequenceClassification", {"num_labels": 1}, {}),
     "qwen3_classifier_labels": ("Qwen3ForSequenceClassification", {"num_labels": 2}, {}),
+    # Of a family without a row for it.
+    "llama_classifier": ("LlamaForSequenceClassification", {"num_labels": 1}, {}),
 }
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 # As its model card has it.
@@ -806,6 +824,7 @@ QUANTIZED = {
     "mxfp4": ("GptOss", {
         "head_dim": 16, "intermediate_size": 32, "sliding_window": 19, "num_local_experts": 3, "num_experts_per_tok": 3,
     }, ("mxfp4", {}), {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "self_attn|router|lm_head"),
+    "mxfp4_packed": ("Llama", {}, ("mxfp4_packed", {}), compressed("mxfp4-pack-quantized", num_bits=4, group_size=32), "lm_head"),
     "awq": ("Mistral", {}, ("awq", {"size": 32}), {
         "quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm",
     }, "lm_head"),
@@ -1120,6 +1139,12 @@ def write(name: str, family: str, settings: dict) -> None:
         kinds = {"linear_attention": "mamba", "full_attention": "attention"}
         described["layer_types"] = [kinds[kind] for kind in described["layer_types"]]
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    if name == "ministral3":
+        # As older files have it.
+        described = json.loads((folder / "config.json").read_text())
+        rope = described.pop("rope_parameters")
+        described |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": {"type": rope.pop("rope_type"), **rope}}
+        (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
     if name == "qwen3_vl_moe":
         # As it is published.
         weights = load_file(folder / "model.safetensors")
@@ -1266,6 +1291,22 @@ def nvfp4(weight: np.ndarray) -> tuple[dict, np.ndarray]:
         "weight_scale": scales, "weight_global_scale": torch.tensor([whole]), "input_global_scale": torch.tensor([1.0]),
     }
     return tensors, (levels[codes] * each).reshape(weight.shape)
+
+
+def mxfp4_packed(weight: np.ndarray) -> tuple[dict, np.ndarray]:
+    """As compressed-tensors stores it."""
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    levels = np.concatenate([levels, -levels])
+    groups = weight.reshape(len(weight), -1, 32)
+    exponents = np.ceil(np.log2(np.abs(groups).max(-1) / 6)).astype(np.int32)
+    scales = (2.0**exponents).astype(np.float32)[..., None]
+    codes = np.abs(groups[..., None] - levels * scales[..., None]).argmin(-1)
+    pairs = codes.reshape(len(weight), -1, 2)
+    tensors = {
+        "weight_packed": torch.from_numpy((pairs[..., 0] | pairs[..., 1] << 4).astype(np.uint8)),
+        "weight_scale": torch.from_numpy((exponents + 127).astype(np.uint8)),
+    }
+    return tensors, (levels[codes] * scales).reshape(weight.shape)
 
 
 def mxfp4(weight: np.ndarray) -> tuple[dict, np.ndarray]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._perihelion import ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
+from ._perihelion import AxisError, ConfigError, FileError, InternalError, OutOfMemory, PromptTooLong, __version__
 
 if TYPE_CHECKING:
-    from .pipelines import LLM, Embedder, PipelineConfig, Reranker, SamplingParams
+    from .pipelines import LLM, Classifier, Embedder, PipelineConfig, Reranker, SamplingParams, quantize
     from .server import serve
 
 __all__ = [
     "LLM",
+    "AxisError",
+    "Classifier",
     "ConfigError",
     "Embedder",
     "FileError",
@@ -27,8 +29,17 @@ __all__ = [
     "Reranker",
     "SamplingParams",
     "__version__",
+    "get_include",
+    "quantize",
     "serve",
 ]
+
+
+def get_include() -> str:
+    """The folder of `perihelion_extension.h`, the header with which libraries of custom ops in C and C++ are built."""
+    from os.path import dirname, join
+
+    return join(dirname(__file__), "include")
 
 
 def __getattr__(name: str) -> object:

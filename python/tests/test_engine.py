@@ -132,7 +132,7 @@ def test_read_only_arrays_are_read(load: Load) -> None:
         ),
         ([1.5], "Input at position 0: Buffer of type [(), f32] does not match expected type [(5), f32]"),
         ([np.zeros(10, "float32")[::2]], "Input at position 0: DLPack: strides [2] of shape [5]"),
-        ([Buffer.zeros((10,), DType.float32)[::2]], "got strides [2], expected a row-major buffer"),
+        ([Buffer.zeros((10,), DType.float32)[::2]], "got strides [2], expected a row-major buffer; .contiguous() makes one"),
         (["text"], "Input at position 0: got str, expected a Buffer, an array with __dlpack__, or a number"),
         ([[1.0] * 5], "Input at position 0: got list"),
         ([None], "Input at position 0: got NoneType"),
@@ -431,7 +431,7 @@ def test_debug_settings_are_layered() -> None:
         assert process.print_style is PrintStyle.NONE
         process.nan_check = True
         process.assert_level = "ALL"
-        assert session.debug.nan_check and session.debug.assert_level == "all"
+        assert session.debug.nan_check and session.debug.assert_level == "ALL"
         assert process.assert_level == "ALL"
         session.debug.nan_check = False
         session.debug.print_style = PrintStyle.FULL

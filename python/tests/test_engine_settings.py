@@ -148,8 +148,8 @@ PROFILED = """
         ("off", "on", set()),
         ("on", "", {"call", "op"}),
         (None, "on", {"call", "op"}),
-        ("detailed", "", {"call", "phase", "op", "kernel"}),
-        (None, "detailed", {"call", "phase", "op", "kernel"}),
+        ("detailed", "", {"call", "phase", "op", "kernel", "python"}),
+        (None, "detailed", {"call", "phase", "op", "kernel", "python"}),
     ],
 )
 def test_profiling_writes_a_trace(save: Save, tmp_path: Path, mode: str | None, variable: str, kinds: set[str]) -> None:
@@ -161,6 +161,50 @@ def test_profiling_writes_a_trace(save: Save, tmp_path: Path, mode: str | None, 
     assert (result.returncode, result.stderr) == (0, "")
     events = json.loads(trace.read_text()) if trace.exists() else []
     assert {event["cat"] for event in events if event["ph"] == "X"} == kinds
+
+
+def test_profiling_is_also_asked_for_under_the_other_name(save: Save, tmp_path: Path) -> None:
+    trace, path = tmp_path / "trace.json", str(save(NEGATIVE_ROOT))
+    variables = {"PERIHELION_TRACE_FILE": str(trace), "MODULAR_ENABLE_PROFILING": "1"}
+    result = python(PROFILED.format(mode=None, path=path), PERIHELION_ENABLE_PROFILING="off", **variables)
+    assert (result.returncode, result.stderr, trace.exists()) == (0, "", False)
+    result = python(PROFILED.format(mode=None, path=path), **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {event["cat"] for event in json.loads(trace.read_text()) if event["ph"] == "X"} == {"call", "op"}
+
+
+MARKED = """
+    import numpy as np
+    from perihelion import LLM, SamplingParams
+    from perihelion.dtype import DType
+    from perihelion.engine import InferenceSession
+    from perihelion.graph import DeviceRef, Graph, TensorType, ops
+    session = InferenceSession()
+    session.gpu_profiling("detailed")
+    graph = Graph("root", ops.sqrt, [TensorType(DType.float32, [1], DeviceRef.CPU())])
+    session.load(graph).execute(np.array([4], "float32"))
+    session.load_all({path!r})
+    LLM(session=session).generate("Once", SamplingParams(temperature=0, max_tokens=2))
+    """
+
+
+def test_detailed_profiles_mark_what_python_does(save: Save, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    path = str(save(NEGATIVE_ROOT))
+    result = python(MARKED.format(path=path), PERIHELION_TRACE_FILE=str(trace))
+    assert (result.returncode, result.stderr) == (0, "")
+    events = [event for event in json.loads(trace.read_text()) if event.get("cat") == "python"]
+    assert [event["name"] for event in events] == [
+        "Graph root",
+        "InferenceSession.compile",
+        "InferenceSession.init",
+        "InferenceSession.load",
+        "Model.execute",
+        "InferenceSession.load_all",
+        "LLM.generate",
+    ]
+    [built, compiled, *_] = events
+    assert built["ts"] + built["dur"] <= compiled["ts"] and all(event["dur"] > 0 for event in events)
 
 
 RANGES = """

@@ -249,7 +249,7 @@ class TestErrors:
                 lambda: ops.chunk(x, -1),
                 lambda: ops.split(x, [-1, 4]),
                 lambda: ops.repeat_interleave(x, -1),
-                lambda: ops.band_part(x, -1),
+                lambda: ops.band_part(x, -2),
                 lambda: ops.pad(x, [0, -1, 0, 0]),
                 lambda: ops.pad(x, [0, 0]),
                 lambda: ops.pad(x, [0, 0, 0, 0], "wrap"),
@@ -392,9 +392,10 @@ class TestWeights:
             with pytest.raises(ValueError, match="another weight of the name 'w'"):
                 ops.abs(Weight("w", DType.float32, [3], CPU))
 
-    def test_a_weight_on_an_accelerator_is_a_value_error(self) -> None:
-        with Graph("g"), pytest.raises(ValueError, match="gpu:0 cannot be reached"):
-            ops.abs(Weight("w", DType.float32, [3], DeviceRef.GPU()))
+    def test_a_weight_on_an_accelerator_is_transferred(self) -> None:
+        with Graph("g") as graph:
+            assert ops.abs(Weight("w", DType.float32, [3], DeviceRef.GPU())).device == DeviceRef.GPU()
+        assert 'transfer_to(%0) {device = "gpu:0"}' in str(graph)
 
     def test_shards_are_parts_of_the_weight(self, session: InferenceSession) -> None:
         weight = Weight("w", DType.float32, [5, 2], CPU, sharding_strategy=ShardingStrategy.rowwise(2))
@@ -427,8 +428,10 @@ class TestModules:
         models = session.load_all(module)
         assert list(models) == ["one", "two"]
         np.testing.assert_array_equal(models["two"].execute(data(3))[0].to_numpy(), data(3) * 2)
-        with pytest.raises(ValueError, match="load_all|init_all"):
+        with pytest.raises(ValueError, match="2 were compiled; use `init_all`"):
             session.init(session.compile(module))
+        with pytest.raises(ValueError, match="2 graphs were given; use `load_all`"):
+            session.load(module)  # type: ignore[arg-type]
 
     def test_a_failing_compile_is_a_runtime_error_with_its_cause(self, session: InferenceSession) -> None:
         module = Module()
@@ -511,14 +514,13 @@ class TestBuffers:
             np.testing.assert_array_equal(after, [-1, *then[1:]])
             np.testing.assert_array_equal(other, [0, 0, 0])
 
-    def test_created_buffers_have_the_type_of_a_buffer_on_the_cpu(self) -> None:
+    def test_created_buffers_have_the_type_of_a_buffer(self) -> None:
         with Graph("g"):
             made = ops.buffer_create(BufferType(DType.int8, [2, 3], CPU))
             assert isinstance(made, BufferValue)
             assert made.type == BufferType(DType.int8, [2, 3], CPU)
-            with pytest.raises(ValueError, match="expected a buffer on the cpu"):
-                ops.buffer_create(BufferType(DType.int8, [2], DeviceRef.GPU()))
-            with pytest.raises(ValueError, match="expected a buffer on the cpu"):
+            assert ops.buffer_create(BufferType(DType.int8, [2], DeviceRef.GPU())).device == DeviceRef.GPU()
+            with pytest.raises(ValueError, match="expected a buffer"):
                 ops.buffer_create(tensor("int8", 2))  # type: ignore[arg-type]
 
     def test_a_slice_is_loaded(self, session: InferenceSession) -> None:

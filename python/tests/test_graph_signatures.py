@@ -166,6 +166,6 @@ def test_others(function: Any, signature: str) -> None:
 
 
 def test_every_op_is_listed() -> None:
-    modules = {"allreduce", "bundled_allreduce", "complex", "random", "reducescatter"}
+    modules = {"allreduce", "bundled_allreduce", "complex", "elementwise", "random", "reducescatter", "reduction"}
     enums = {"InterpolationMode", "Normalization"}
     assert set(ops.__all__) - modules - enums - {"parallel"} == {name for name, _ in OPS}

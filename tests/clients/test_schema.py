@@ -11,7 +11,7 @@ from conftest import ROOT, serve
 
 HERE = Path(__file__).resolve().parent
 MODELS = ROOT / "crates" / "perihelion" / "tests" / "models"
-POOLING = "/(embed|embeddings|pooling)$"
+POOLING = "/(embed|embedding|embeddings|pooling)$"
 SCORING = "/(rerank|score|classify)$"
 # The most random requests for each operation; with PERI_SCHEMA_EXAMPLES=150, there are more than 10,000 requests in all.
 EXAMPLES = os.environ.get("PERI_SCHEMA_EXAMPLES", "20")

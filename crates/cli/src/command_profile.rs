@@ -40,7 +40,8 @@ const MODEL: &[&str] = &[
     "python",
 ];
 /// Fields the compiled graph depends on.
-const GRAPH: &[&str] = &["device_specs", "max_length", "kv_cache_page_size", "cache_dtype", "reproducible"];
+const GRAPH: &[&str] =
+    &["device_specs", "max_length", "kv_cache_page_size", "cache_dtype", "reproducible", "exact_activations"];
 /// The memory budget.
 const MEMORY: &[&str] = &["gpu_memory_utilization"];
 /// The KV cache.

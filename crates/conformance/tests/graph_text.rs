@@ -6,9 +6,10 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use graph::ops::{
-    Attribute, Attributes, Call, Conv, FilterLayout, Fold, ImageLayout, Print, Rebind, Unary, Windows,
+    Attribute, Attributes, Call, Conv, CreateBuffer, FilterLayout, Fold, ImageLayout, Print, Rebind, Unary,
+    Windows,
 };
-use graph::{Graph, Module, Op, Type, dims};
+use graph::{DeviceRef, Graph, Module, Op, Type, dims};
 use perihelion_conformance::problems;
 use tensor::DType;
 
@@ -85,6 +86,8 @@ fn rows() -> Vec<(Vec<&'static str>, String, String)> {
     add(Print { label: label.clone(), text: None }.into(), &["f32[2]"]);
     add(Print { label, text: Some("text".to_string()) }.into(), &[]);
     add(Call { graph: Arc::new(Graph::new("g")), prefix: "block.".to_string() }.into(), &[]);
+    let create = CreateBuffer { dtype: DType::F32, shape: dims![2].to_vec(), device: DeviceRef::Gpu(0) };
+    add(create.into(), &[]);
     let (shape, symbols) = (dims!["k", 2].to_vec(), vec!["k".to_string()]);
     add(Rebind { shape, symbols, message: Some("message".to_string()) }.into(), &["f32[3, 2]"]);
     let windows = Windows::new(2).with_strides([2, 1]).with_dilations([1, 2]).with_padding(&[1, 0]);

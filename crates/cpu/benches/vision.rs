@@ -113,7 +113,7 @@ impl Network {
         };
         let (filter, bias) = (self.weight(&filter)?, self.weight(&[results])?);
         let conv = Conv { windows, groups, layout: self.layout, filter_layout, ..Conv::new(2) };
-        self.b.conv2d(conv, x, filter, Some(bias))
+        self.b.conv2d(conv, x, filter, Some(bias.into()))
     }
 
     fn conv_relu(&mut self, x: Value, layer: Layer) -> Result<Value, Error> {

@@ -47,6 +47,8 @@ impl Device for Cpu {
                 let width = node.outputs[0].dtype.block().bytes;
                 kernel(select::SelectKernel { in_place, width, pool: pool() })
             }
+            // The reference packs floats of less than a byte.
+            Op::Cast(cast) if cast.to.is_sub_byte() => None,
             Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),
             Op::Elementwise(op) => program::kernel(self, op, node.inputs, like_result(node).next()),
             Op::Reduce(op) => reduce::kernel(self, op.kind, op.axis, dtype),
@@ -107,8 +109,8 @@ impl Device for Cpu {
             Op::SelectiveScan(op) => selective_scan::kernel(self, op.layer),
             Op::GatedDeltaRule(op) => gated_delta_rule::kernel(self, *op),
             Op::ShapeToTensor(_) => kernel(copy::ShapeKernel),
-            // A view, and what the engine runs itself.
-            Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
+            // A view, what the engine runs itself, and what needs another device.
+            Op::Transfer(_) | Op::Rebind(_) | Op::Cond(_) | Op::While(_) | Op::Call(_) => None,
             Op::Conv(op) => conv::kernel_for(self, op, node),
             Op::ConvTranspose(op) => conv_transpose::kernel(self, op, dtype),
             Op::Fold(op) => fold::kernel(self, op, dtype),

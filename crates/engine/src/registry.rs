@@ -110,7 +110,9 @@ impl<F: Fn(&str) -> Option<Tensor>> WeightsRegistry for F {
 
 /// Why strides are refused.
 pub(crate) fn not_row_major(strides: &[isize], shape: &Shape) -> String {
-    format!("got strides {strides:?} with shape {shape}, expected a row-major tensor")
+    format!(
+        "got strides {strides:?} with shape {shape}, expected a row-major tensor; .contiguous() makes one"
+    )
 }
 
 #[cfg(test)]
@@ -163,7 +165,9 @@ mod tests {
     fn what_is_not_row_major_is_refused_used_or_not() {
         let gaps = Buffer::zeros(tensor::DType::F32, [4]).slice(&[Index::ALL.step(2)]).unwrap();
         let message = |name: &str| {
-            format!("weight `{name}`: got strides [2] with shape [2], expected a row-major tensor")
+            format!(
+                "weight `{name}`: got strides [2] with shape [2], expected a row-major tensor; .contiguous() makes one"
+            )
         };
         let error = load(&HashMap::from([("w".to_string(), gaps.clone())])).unwrap_err();
         assert_eq!(error.to_string(), message("w"));
@@ -172,6 +176,9 @@ mod tests {
         assert_eq!(load(&weights).unwrap_err().to_string(), message("v"));
         let shared = Arc::new(gaps.to_dlpack().unwrap());
         let error = load(&HashMap::from([("w".to_string(), shared)])).unwrap_err().to_string();
-        assert_eq!(error, "weight `w`: DLPack: strides [2] of shape [2], expected a row-major array");
+        assert_eq!(
+            error,
+            "weight `w`: DLPack: strides [2] of shape [2], expected a row-major array; .contiguous() makes one"
+        );
     }
 }

@@ -22,7 +22,7 @@ const VARIABLE: &str = "PERIHELION_TRACE_FILE";
 /// A range of time on the thread that called a model.
 struct Span {
     name: String,
-    /// What it is a range of: a call, a phase of one, an op, a kernel.
+    /// The kind of range: a call, a phase of a call, an op, a kernel, or a name of the caller's.
     category: &'static str,
     start: Instant,
     duration: Duration,
@@ -75,8 +75,7 @@ impl Recorder {
         detailed: bool,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        let next = state.threads.len();
-        let thread = *state.threads.entry(std::thread::current().id()).or_insert(next);
+        let thread = state.thread();
         let mut spans = vec![Span::of(model, "call", start, start.elapsed())];
         if detailed {
             let first = steps.first().map_or(start, |(begun, _)| *begun);
@@ -94,6 +93,21 @@ impl Recorder {
         }
         let zero = state.start;
         state.events.extend(spans.iter().map(|span| event(span, zero, thread)));
+        if state.events.len() >= BATCH { state.write() } else { Ok(()) }
+    }
+
+    /// Adds a range of time on this thread that does not belong to a call.
+    pub(crate) fn record_range(
+        &self,
+        name: &str,
+        category: &'static str,
+        start: Instant,
+        duration: Duration,
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        let thread = state.thread();
+        let event = event(&Span::of(name, category, start, duration), state.start, thread);
+        state.events.push(event);
         if state.events.len() >= BATCH { state.write() } else { Ok(()) }
     }
 
@@ -115,6 +129,12 @@ impl Recorder {
 }
 
 impl State {
+    /// The number of this thread.
+    fn thread(&mut self) -> usize {
+        let next = self.threads.len();
+        *self.threads.entry(std::thread::current().id()).or_insert(next)
+    }
+
     fn write(&mut self) -> Result<(), Error> {
         if self.events.is_empty() {
             return Ok(());
@@ -214,14 +234,17 @@ mod tests {
         assert_eq!(recorder.write().unwrap().as_deref(), Some(&*path));
         recorder.record("b", start, &[(start, step)], true).unwrap();
         assert_eq!(recorder.totals().iter().collect::<Vec<_>>(), [("add.x", 2, 14.0)]);
+        recorder.record_range("load", "caller", start, Duration::from_micros(9)).unwrap();
         drop(recorder);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let events: Vec<Value> = serde_json::from_str(&text).unwrap();
         let names: Vec<&str> = events.iter().filter_map(|event| event["name"].as_str()).collect();
-        let expected = ["a \"name\"\n", "add", "b", "prepare", "steps", "add", "add.x", "process_name"];
+        let expected =
+            ["a \"name\"\n", "add", "b", "prepare", "steps", "add", "add.x", "load", "process_name"];
         assert_eq!(names, expected);
         assert_eq!((&events[1]["dur"], &events[1]["cat"]), (&7.0.into(), &"op".into()));
+        assert_eq!((&events[7]["dur"], &events[7]["cat"]), (&9.0.into(), &"caller".into()));
         assert_eq!(events[6]["args"]["shapes"], "f32[1] → f32[1]");
     }
 }

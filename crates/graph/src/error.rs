@@ -44,6 +44,16 @@ pub enum Error {
         /// Where the program that builds the graph asked for it; `None` for what was read from text.
         location: Option<SourceLocation>,
     },
+    /// A tensor has no such axis.
+    #[error("{op}: {message}{}", At(location))]
+    Axis {
+        /// The op's name.
+        op: &'static str,
+        /// The tensor and the axis.
+        message: String,
+        /// As in [`Error::Type`].
+        location: Option<SourceLocation>,
+    },
     /// A structural rule is broken.
     #[error("graph `{graph}`: {message}")]
     Invalid {
@@ -84,7 +94,7 @@ impl Error {
 
     /// This error with the place in the source that caused it, unless it has one.
     pub(crate) fn at(mut self, place: Option<SourceLocation>) -> Error {
-        if let Error::Type { location, .. } = &mut self {
+        if let Error::Type { location, .. } | Error::Axis { location, .. } = &mut self {
             *location = location.take().or(place);
         }
         self
@@ -92,7 +102,7 @@ impl Error {
 
     /// This error without the place in the source that caused it: what tests compare.
     pub fn without_location(mut self) -> Error {
-        if let Error::Type { location, .. } = &mut self {
+        if let Error::Type { location, .. } | Error::Axis { location, .. } = &mut self {
             *location = None;
         }
         self

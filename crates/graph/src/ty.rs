@@ -77,11 +77,16 @@ impl Type {
         self.shape.iter().fold(Dim::from(1), |product, dim| &product * dim)
     }
 
-    /// Whether there are few enough axes, and short enough expressions, to compute with.
+    /// The most axes of a value in a graph. Programs that run have no more than [`tensor::MAX_RANK`].
+    pub const MAX_RANK: usize = 64;
+
+    /// Whether there are few enough axes, and short enough expressions, to reason about.
     pub(crate) fn is_tractable(&self) -> bool {
         let terms: usize = self.shape.iter().map(Dim::terms).fold(1, usize::saturating_mul);
-        let complexity: usize = self.shape.iter().map(Dim::complexity).sum();
-        self.rank() <= tensor::MAX_RANK && complexity <= Dim::MAX_COMPLEXITY && terms <= 1024
+        let expressions =
+            self.shape.iter().filter(|dim| dim.as_integer().is_none() && dim.as_symbol().is_none());
+        let complexity: usize = expressions.map(Dim::complexity).sum();
+        self.rank() <= Type::MAX_RANK && complexity <= Dim::MAX_COMPLEXITY && terms <= 1024
     }
 
     /// The shape in numbers, if every dim has one already.

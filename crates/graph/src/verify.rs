@@ -303,6 +303,7 @@ mod tests {
     use tensor::DType;
 
     use super::*;
+    use crate::DeviceRef;
     use crate::graph::{Node, NodeId};
     use crate::ops::{CreateBuffer, Reshape, Unary, Weight};
 
@@ -367,10 +368,11 @@ mod tests {
             ),
             (
                 |g| {
-                    let ty = Type::new(DType::F32, vec![Dim::from(1); 9]);
-                    g.input("wide", ty);
+                    let pair = &Dim::from("n") + &Dim::from(1);
+                    g.input("wide", Type::new(DType::F32, vec![pair; 11]));
                 },
-                "input `wide` f32[1, 1, 1, 1, 1, 1, 1, 1, 1] has too many axes or terms",
+                "input `wide` f32[n + 1, n + 1, n + 1, n + 1, n + 1, n + 1, n + 1, n + 1, n + 1, n + 1, n + 1] has too \
+                 many axes or terms",
             ),
             (
                 |g| {
@@ -435,7 +437,7 @@ mod tests {
         let made = broken(|g| g.values[3].ty.kind = Kind::Buffer);
         assert_eq!(made, "graph `g`: exp makes the buffer value 3");
         let unknown = broken(|g| {
-            let op = CreateBuffer { dtype: DType::F32, shape: vec![Dim::from("m")] };
+            let op = CreateBuffer { dtype: DType::F32, shape: vec![Dim::from("m")], device: DeviceRef::Cpu };
             g.push(op.into(), &[]).unwrap();
         });
         assert_eq!(unknown, "graph `g`: no input determines the symbol `m` of the dim m");

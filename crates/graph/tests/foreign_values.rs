@@ -21,7 +21,7 @@ fn a_value_of_another_builder_is_refused() {
     let own = b.input("x", f32(dims!["n"]));
     b.exp(own).unwrap();
     let foreign = "a value of another graph, `a`; this graph is `b`";
-    assert_eq!(message(b.negate(y)), format!("neg: operand 0 is {foreign}"));
+    assert_eq!(message(b.negate(y)), format!("neg: an operand is {foreign}"));
     assert_eq!(message(b.op(Binary::Add, &[own, x])), format!("add: operand 1 is {foreign}"));
     assert_eq!(message(b.add(own, x)), format!("add: an operand is {foreign}"));
     assert_eq!(message(b.softmax(y, 0)), format!("softmax: an operand is {foreign}"));
@@ -32,7 +32,7 @@ fn a_value_of_another_builder_is_refused() {
     );
     assert_eq!(message(b.clone().finish(&[own, y])), format!("graph `b`: output 1 is {foreign}"));
     drop(a);
-    let gone = "neg: operand 0 is a value of another graph, dropped since; this graph is `b`";
+    let gone = "neg: an operand is a value of another graph, dropped since; this graph is `b`";
     assert_eq!(message(b.negate(y)), gone);
     b.finish(&[own]).unwrap();
 }
@@ -49,10 +49,10 @@ fn a_value_of_an_ended_region_is_refused() {
     };
     let y = b.cond(p, None, then, |_| Ok(vec![x])).unwrap()[0];
     let foreign = "a value of another graph, `then`; this graph is `outer`";
-    assert_eq!(message(b.negate(inner)), format!("neg: operand 0 is {foreign}"));
+    assert_eq!(message(b.negate(inner)), format!("neg: an operand is {foreign}"));
     let foreign = "a value of another graph, `then`; this graph is `otherwise`";
     let error = b.cond(p, None, |_| Ok(vec![x]), |b| Ok(vec![b.negate(inner)?]));
-    assert_eq!(message(error), format!("neg: operand 0 is {foreign}"));
+    assert_eq!(message(error), format!("neg: an operand is {foreign}"));
     let error = b.cond(p, None, |_| Ok(vec![x]), |_| Ok(vec![inner]));
     assert_eq!(message(error), format!("graph `otherwise`: output 0 is {foreign}"));
     b.finish(&[y]).unwrap();
@@ -66,7 +66,7 @@ fn a_branch_refuses_values_of_other_graphs() {
     let p = b.input("p", Type::new(DType::Bool, dims![]));
     let error = b.cond(p, None, |b| Ok(vec![b.negate(x)?]), |_| Ok(vec![]));
     let foreign = "a value of another graph, `a`; this graph is `then`";
-    assert_eq!(message(error), format!("neg: operand 0 is {foreign}"));
+    assert_eq!(message(error), format!("neg: an operand is {foreign}"));
     a.begin_region("then", &[]);
     let region = a.end_region(&[x]).unwrap();
     b.begin_region("otherwise", &[]);
@@ -84,8 +84,8 @@ fn a_clone_knows_the_values_made_before_it() {
     let (in_a, in_b) = (a.negate(before).unwrap(), b.abs(before).unwrap());
     assert_eq!(in_a.index(), in_b.index());
     let foreign = "a value of another graph, `g`; this graph is `g`";
-    assert_eq!(message(b.negate(in_a)), format!("neg: operand 0 is {foreign}"));
-    assert_eq!(message(a.negate(in_b)), format!("neg: operand 0 is {foreign}"));
+    assert_eq!(message(b.negate(in_a)), format!("neg: an operand is {foreign}"));
+    assert_eq!(message(a.negate(in_b)), format!("neg: an operand is {foreign}"));
     assert_eq!(b.finish(&[in_b]).unwrap().nodes().last().unwrap().1.op.name(), "abs");
     a.finish(&[in_a, before]).unwrap();
 }

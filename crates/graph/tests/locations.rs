@@ -80,7 +80,9 @@ fn nodes_remember_who_called() -> Result<(), Error> {
 macro_rules! fails {
     ($what:expr) => {{
         let (error, line) = ($what.map(|_| ()).unwrap_err(), line!());
-        let Error::Type { location: Some(location), .. } = &error else {
+        let (Error::Type { location: Some(location), .. } | Error::Axis { location: Some(location), .. }) =
+            &error
+        else {
             panic!("no location in {error:?} of {}", stringify!($what));
         };
         assert_eq!((location.file(), location.line()), (file!(), line), "{}", stringify!($what));
@@ -102,7 +104,7 @@ fn errors_name_who_called() {
     fails!(b.logical_not(x));
     fails!(b.negate(other));
     fails!(b.op(TopK { k: 1, axis: 1, smallest: false }, &[x]));
-    fails!(b.weight("w", Type::new(DType::F32, vec![1usize; 9])));
+    fails!(b.weight("w", Type::new(DType::F32, vec![1usize; Type::MAX_RANK + 1])));
     fails!(b.dim(x, 5));
     fails!(b.softmax(x, 2));
     fails!(b.sum(x, -3));
@@ -124,7 +126,7 @@ fn errors_name_who_called() {
     fails!(b.stack(&[x, y], 0));
     fails!(b.chunk(x, 2, 1));
     fails!(b.rebind(x, dims!["n"], None));
-    fails!(b.transfer_to(x, DeviceRef::Gpu(0)));
+    fails!(b.transfer_to(other, DeviceRef::Gpu(0)));
     fails!(b.range(0.5, 3.0, 1.0, DType::I32));
     fails!(b.range(0.0, 3.0, 0.0, DType::I32));
     fails!(b.range_to(3, DType::Bool));

@@ -46,6 +46,8 @@ pub struct Decoder {
     pub logit_softcap: Option<f32>,
     /// The head that scores texts, if the model is one that does, and makes no text.
     pub head: Option<ClassificationHead>,
+    /// Whether the model has no head at all, and makes hidden states alone.
+    pub bare: bool,
 }
 
 /// One layer: a block that mixes tokens, and one that mixes the elements of each, around the residual stream. One of them may
@@ -206,9 +208,13 @@ impl Decoder {
         layers::softcap(context, logits, self.logit_softcap)
     }
 
-    /// Scores if the model has a head for them, else logits.
+    /// Scores if the model has a head for them, else logits; hidden states if it has no head.
     pub(crate) fn output(&self) -> DecoderOutput {
-        self.head.as_ref().map_or(DecoderOutput::Logits, |_| DecoderOutput::Scores)
+        match self.head {
+            Some(_) => DecoderOutput::Scores,
+            None if self.bare => DecoderOutput::Hidden,
+            None => DecoderOutput::Logits,
+        }
     }
 
     /// The attention of each layer that has it, to be changed.

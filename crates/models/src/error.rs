@@ -44,6 +44,12 @@ pub enum Error {
         /// The architecture.
         name: String,
     },
+    /// The model has no head, and makes no text.
+    #[error("{name} has no head: it makes embeddings, not text")]
+    HasNoHead {
+        /// The architecture.
+        name: String,
+    },
     /// The model has no classification head.
     #[error("{name} has no classification head: it makes no scores")]
     NotAClassifier {

@@ -24,7 +24,7 @@ pub mod state;
 mod stored;
 
 pub use architectures::{
-    ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture, FRAMES, Frame, nearest_names,
+    ARCHITECTURES, Architecture, ENCODERS, EncoderArchitecture, FRAMES, Frame, known_name, nearest_names,
 };
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network, ScoreTokens};
 pub use config::{

@@ -60,16 +60,23 @@ impl Plan {
         own.unwrap_or_else(|| session.kernel_settings().reproducible)
     }
 
-    /// Compiles the model, unless another engine runs it: to classify if it has a head that scores texts; if not, to write if it is a decoder, and to embed
-    /// if it is an encoder. Or reads it from the file of `serialized_model_path`.
+    /// Whether quantized weights are multiplied with inputs as they are: as a saved model was compiled, or if the
+    /// configuration or the session says it.
+    pub fn exact_activations(&self, session: &InferenceSession) -> bool {
+        let own = || self.config().exact_activations || session.kernel_settings().exact_activations;
+        self.saved().map_or_else(own, |saved| saved.exact_activations())
+    }
+
+    /// Compiles the model, unless another engine runs it: to classify if it has a head that scores texts; if not, to write if
+    /// it makes text, and to embed if it does not. Or reads it from the file of `serialized_model_path`.
     ///
     /// # Errors
     /// If the graph cannot be compiled, or the file was made from another model or with other settings.
     pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
         let task = match self.is_classifier() {
             true => Task::Classify,
-            false if self.is_encoder() => Task::Embed,
-            false => Task::Write,
+            false if self.makes_text() => Task::Write,
+            false => Task::Embed,
         };
         CompiledPlan::new(session, self, task)
     }
@@ -91,7 +98,12 @@ impl CompiledPlan {
         };
         let identity = || Identity::new(config, &checkpoint).with_graph(task, &graph);
         let reproducible = plan.reproducible(session);
-        let options = CompileOptions { reproducible: Some(reproducible), ..CompileOptions::default() };
+        let exact = plan.exact_activations(session);
+        let options = CompileOptions {
+            reproducible: Some(reproducible),
+            exact_activations: Some(exact),
+            ..CompileOptions::default()
+        };
         let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {
             (Some(path), _) => {
                 let refusal =
@@ -103,7 +115,7 @@ impl CompiledPlan {
                 (session.compile(path.as_path())?, None)
             }
             (None, save) => {
-                let identity = save.is_some().then(|| identity().with_reproducible(reproducible));
+                let identity = save.is_some().then(|| identity().with_kernels(reproducible, exact));
                 (session.compile_with(&graph, &options)?, identity)
             }
         };

@@ -363,6 +363,10 @@ pub enum Error {
     #[error("internal error while generating a token: {0}")]
     Defect(String),
 
+    /// A request's processor of logits that failed.
+    #[error("the logits processor failed: {0}")]
+    LogitsProcessor(Box<dyn std::error::Error + Send + Sync>),
+
     /// Logits that leave no token to choose.
     #[error("sampler: no token to choose: each of the {vocab_size} logits is NaN, -inf, or forbidden")]
     NoCandidate {

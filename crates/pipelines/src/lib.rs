@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod chat_turn;
 mod classification_model;
 mod classifier;
 mod compiled;
@@ -36,6 +37,7 @@ mod vectors;
 mod worker;
 
 pub use batch::{Batch, Slice};
+pub use chat_turn::{AnswerReader, ChatDefaults, ChatReading, ChatTurn, RenderedTurn, Thinking, ToolUse};
 pub use classification_model::ClassificationModel;
 pub use classifier::{
     Classification, ClassificationParameters, ClassificationRequest, ClassificationText, Classifier, Ranked,
@@ -50,9 +52,9 @@ pub use embedder::{
 pub use embedding_model::EmbeddingModel;
 pub use error::Error;
 pub use generator::{
-    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, MAX_SAMPLES, MAX_STOP_BYTES,
-    MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob, TokenLogprobs, Warning,
-    random_seed,
+    Event, EventKind, FinishReason, FinishedRequests, Generator, Histogram, LogitsProcessor, MAX_BAD_TOKENS,
+    MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, ReasoningBudget, Request, Status, TokenLogprob,
+    TokenLogprobs, Warning, random_seed,
 };
 pub use huggingface::set_python;
 pub use kv_cache::{
@@ -73,9 +75,10 @@ pub use scorer::{Divergence, divergence, log_probabilities, log_probability, vis
 pub use sources::{MemoryBytes, Progress as FetchProgress};
 pub use text::{
     AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, AnswerPart, ChatContext, ChatTemplate,
-    Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, InfillFormat,
-    Moment, ParseSpecial, Piece, ReasoningFormat, ReasoningPhase, SkipSpecial, Tokenizer, Tool, ToolCall,
-    ToolChoice, ToolFormat, answer, chat_template, constraint, detokenizer, tokenizer,
+    Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, InfillFile,
+    InfillFormat, InfillPrompt, InfillTexts, Moment, ParseSpecial, Piece, ReasoningFormat, ReasoningPhase,
+    SkipSpecial, Tokenizer, Tool, ToolCall, ToolChoice, ToolFormat, answer, chat_template, constraint,
+    detokenizer, tokenizer,
 };
 pub use text_generator::{
     AsyncTextStream, BatchEvent, BatchStream, CacheEvents, Chat, ChatMessage, Completion, HIGH_WATER,

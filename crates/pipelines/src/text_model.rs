@@ -12,7 +12,7 @@ use crate::huggingface::TransformersRunner;
 use crate::kv_cache::SLOTS_PER_SEQUENCE;
 use crate::plan::Plan;
 use crate::runner::Runner;
-use crate::{Error, OutOfMemory, memory};
+use crate::{Error, FetchProgress, OutOfMemory, memory};
 
 /// A model ready to write.
 pub struct TextModel {
@@ -46,6 +46,20 @@ impl TextModel {
     pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<TextModel, Error> {
         check_writes(&plan)?;
         plan.compile(session)?.load_text(session, &mut |_| ())
+    }
+
+    /// As [`TextModel::from_plan`], and tells how far downloads are, and loading after each weight.
+    ///
+    /// # Errors
+    /// As [`TextModel::from_plan`].
+    pub fn from_plan_with(
+        session: &InferenceSession,
+        plan: Plan,
+        fetch: &(dyn Fn(FetchProgress<'_>) + Sync),
+        load: &mut dyn FnMut(Progress),
+    ) -> Result<TextModel, Error> {
+        check_writes(&plan)?;
+        plan.checked()?.fetch(fetch)?.compile(session)?.load_text(session, load)
     }
 
     /// The plan that it was loaded with.

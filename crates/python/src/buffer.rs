@@ -198,7 +198,31 @@ pub(crate) fn load_max_buffer(py: Python<'_>, path: PathBuf) -> PyResult<Buffer>
 
 /// Another library's array as a buffer that shares its memory, if its library can; with `share`, it must.
 pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<driver::Buffer> {
-    driver::Buffer::from_dlpack(dlpack::import(array, share)?).map_err(driver_error)
+    let from_dlpack = |tensor| driver::Buffer::from_dlpack(tensor).map_err(driver_error);
+    let error = match dlpack::import(array, share) {
+        Ok(tensor) => return from_dlpack(tensor),
+        Err(error) => error,
+    };
+    let Some((bytes, dtype)) = carried(array)? else { return Err(error) };
+    let shape: Vec<i64> = array.getattr(intern!(array.py(), "shape"))?.extract()?;
+    from_dlpack(dlpack::import(&bytes, share)?)?.view(dtype, to_shape(&shape)?).map_err(driver_error)
+}
+
+/// An array of NumPy with a dtype of ml_dtypes, which it does not export, as its bytes and what they are.
+fn carried<'py>(array: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, DType)>> {
+    let py = array.py();
+    if !is_array(array)? {
+        return Ok(None);
+    }
+    let name: String = array.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "name"))?.extract()?;
+    let dtype = name.replace("float", "f").replace('_', "").parse::<DType>();
+    match dtype {
+        Ok(dtype) if dtype == DType::BF16 || dtype.is_float8() => {
+            let carrier = if dtype == DType::BF16 { "uint16" } else { "uint8" };
+            Ok(Some((array.call_method1(intern!(py, "view"), (carrier,))?, dtype)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The buffer in an object of Python's class `Buffer`, or a native one.

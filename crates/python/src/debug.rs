@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use perihelion::engine::{self, AssertLevel, InferenceSession, LogLevel, PrintStyle};
+use perihelion::engine::{self, AssertLevel, InferenceSession, LogLevel, PrintStyle, UninitializedReadMode};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 
@@ -32,28 +32,64 @@ impl DebugConfig {
         Ok(())
     }
 
-    /// The name or path that an option is set to, if it is.
+    /// The name or path that an option is set to, as it was written, if it is.
     fn text(&self, name: &str) -> PyResult<Option<String>> {
         let config = self.config()?;
-        Ok(match name {
+        let known = match name {
+            "uninitialized_read_mode" => {
+                config.uninitialized_read_mode().map(|mode| mode.value().to_string())
+            }
             "op_log_level" => config.op_log_level().map(|level| level.value().to_string()),
             "assert_level" => config.assert_level().map(|level| level.value().to_string()),
             "ir_output_dir" => config.ir_output_dir().map(|path| path.to_string_lossy().into_owned()),
-            "print_style" => config.print_style().map(|style| style.to_string()),
+            "print_style" => return Ok(config.print_style().map(|style| style.to_string())),
             _ => return Err(unknown(name)),
-        })
+        };
+        Ok(config.text(name).or(known))
     }
 
+    /// Sets an option to a name or path; the empty one unsets it.
     fn set_text(&self, name: &str, value: &str) -> PyResult<()> {
         let config = self.config()?;
-        let member = value.to_uppercase();
-        match name {
-            "op_log_level" => config.set_op_log_level(member.parse::<LogLevel>().map_err(load_error)?),
-            "assert_level" => config.set_assert_level(member.parse::<AssertLevel>().map_err(load_error)?),
-            "ir_output_dir" => config.set_ir_output_dir(value),
-            "print_style" => config.set_print_style(member.parse::<PrintStyle>().map_err(load_error)?),
-            _ => return Err(unknown(name)),
+        let unset: Option<fn(&engine::DebugConfig)> = match name {
+            "op_log_level" => Some(engine::DebugConfig::unset_op_log_level),
+            "assert_level" => Some(engine::DebugConfig::unset_assert_level),
+            "ir_output_dir" => Some(engine::DebugConfig::unset_ir_output_dir),
+            _ => None,
+        };
+        if let (Some(unset), "") = (unset, value) {
+            unset(config);
+            return Ok(());
         }
+        let member = value.to_uppercase();
+        let option = match name {
+            "uninitialized_read_mode" => {
+                // A session refuses an unknown mode if the check is on.
+                match value.parse::<UninitializedReadMode>() {
+                    Ok(mode) => config.set_uninitialized_read_mode(mode),
+                    Err(_) => config.unset_uninitialized_read_mode(),
+                }
+                "uninitialized_read_mode"
+            }
+            "op_log_level" => {
+                config.set_op_log_level(member.parse::<LogLevel>().map_err(load_error)?);
+                "op_log_level"
+            }
+            "assert_level" => {
+                config.set_assert_level(member.parse::<AssertLevel>().map_err(load_error)?);
+                "assert_level"
+            }
+            "ir_output_dir" => {
+                config.set_ir_output_dir(value);
+                "ir_output_dir"
+            }
+            "print_style" => {
+                config.set_print_style(member.parse::<PrintStyle>().map_err(load_error)?);
+                "print_style"
+            }
+            _ => return Err(unknown(name)),
+        };
+        config.set_text(option, value);
         Ok(())
     }
 
@@ -91,6 +127,7 @@ fn flag(name: &str) -> PyResult<Flag> {
         "stack_trace_on_error" => (Config::stack_trace_on_error, Config::set_stack_trace_on_error),
         "stack_trace_on_crash" => (Config::stack_trace_on_crash, Config::set_stack_trace_on_crash),
         "source_tracebacks" => (Config::source_tracebacks, Config::set_source_tracebacks),
+        "pre_jit" => (Config::pre_jit, Config::set_pre_jit),
         _ => return Err(unknown(name)),
     })
 }

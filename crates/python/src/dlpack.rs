@@ -41,6 +41,8 @@ pub(crate) fn export<'py>(
 pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<DlpackTensor> {
     let py = array.py();
     let capsule = match request(array) {
+        // A tensor that takes part in a gradient lends its memory once it is detached.
+        Err(_) if requires_grad(array)? => request(&array.call_method0(intern!(py, "detach"))?)?,
         Err(error) if !share && error.is_instance_of::<PyBufferError>(py) => {
             request(&array.call_method0(intern!(py, "copy"))?)?
         }
@@ -53,6 +55,11 @@ pub(crate) fn import(array: &Bound<'_, PyAny>, share: bool) -> PyResult<DlpackTe
     // called on any thread and is left to us. That other code of the process leaves the memory alone while a model reads
     // it is the caller's part, as with every array library.
     unsafe { DlpackTensor::from_raw(raw) }.map_err(driver_error)
+}
+
+fn requires_grad(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let flag = array.getattr_opt(intern!(array.py(), "requires_grad"))?;
+    flag.map_or(Ok(false), |flag| flag.is_truthy())
 }
 
 /// Takes the contents of a capsule, and the duty to free them.

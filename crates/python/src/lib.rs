@@ -39,7 +39,7 @@ mod _perihelion {
     #[pymodule_export]
     use super::dtype::{dtypes, float_info};
     #[pymodule_export]
-    use super::error::{FileError, InternalError, OutOfMemory};
+    use super::error::{CompilationStopped, FileError, InternalError, OutOfMemory};
     #[pymodule_export]
     use super::graph::{
         Dim, GraphBuilder, KernelLibrary, Region, Value, WeightFiles, block_parameters, shard,
@@ -48,8 +48,8 @@ mod _perihelion {
     use super::model::{CompiledModel, Model};
     #[pymodule_export]
     use super::pipelines::{
-        Answers, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Reranker, Wakeups,
-        config_fields, encoding_of_name, encodings, stop_attaching,
+        Answers, Classifier, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Turn, Wakeups,
+        config_fields, encoding_of_name, encodings, quantize, stop_attaching,
     };
     #[pymodule_export]
     use super::server::Server;
@@ -68,6 +68,7 @@ mod _perihelion {
         owned::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         pipelines::add_attributes(module.py())?;
+        module.add("AxisError", error::axis_error_type(module.py())?)?;
         pipelines::name_interpreter(module.py())?;
         module.add("BufferProtocol", protocol::make(module.py())?)?;
         #[cfg(feature = "panics")]

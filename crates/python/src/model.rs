@@ -1,9 +1,11 @@
 //! Models as Python's classes hold them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use perihelion::driver;
-use perihelion::engine::{self, Error, TensorSpec};
+use perihelion::engine::{self, Error, InferenceSession, TensorSpec};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +18,7 @@ use crate::error::{call_error, load_error};
 use crate::owned::Owned;
 use crate::registry::MappingRegistry;
 use crate::running::{detached, execute_options};
-use crate::session::finish;
+use crate::session::{finish, record};
 
 /// Compiled graphs, to be bound to weights.
 #[pyclass(frozen, module = "perihelion._perihelion")]
@@ -32,7 +34,7 @@ impl CompiledModel {
 
 /// A compiled graph with its weights.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Model(Owned<engine::Model>);
+pub(crate) struct Model(Owned<engine::Model>, Owned<Arc<InferenceSession>>);
 
 /// Name, code of the dtype, and sizes (`None` if they vary) of an input or output.
 type Spec = (String, u8, Vec<Option<usize>>);
@@ -66,7 +68,7 @@ impl Model {
     }
 
     fn execute(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>) -> PyResult<Vec<Buffer>> {
-        let model = self.0.get()?;
+        let (model, start) = (self.0.get()?, Instant::now());
         let specs = model.input_metadata();
         if arguments.len() != specs.len() {
             let (got, expected) = (arguments.len(), specs.len());
@@ -79,6 +81,7 @@ impl Model {
         let inputs = inputs.collect::<PyResult<Vec<driver::Buffer>>>()?;
         let options = execute_options(py)?;
         let outputs = detached(py, || model.execute_with(&inputs, &options))?;
+        record(self.1.get()?, "Model.execute", start, start.elapsed())?;
         outputs.map(buffers).map_err(|error| input_error(model, error, &inputs))
     }
 
@@ -128,8 +131,8 @@ impl CompiledModel {
 }
 
 impl Model {
-    pub(crate) fn new(model: engine::Model) -> Model {
-        Model(Owned::new("the model", model))
+    pub(crate) fn new(model: engine::Model, session: &Owned<Arc<InferenceSession>>) -> Model {
+        Model(Owned::new("the model", model), session.clone())
     }
 }
 

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::{buffer, dlpack, running};
+use crate::{buffer, running};
 
 /// Looks weights up by name, when the engine asks for them. Models hold on to the arrays that they use.
 pub(crate) struct MappingRegistry {
@@ -52,8 +52,7 @@ impl MappingRegistry {
             true => PyValueError::new_err(format!("weight `{name}`: {}", error.value(py))),
             false => error,
         };
-        let tensor = dlpack::import(&value, false).map_err(of_weight)?;
-        Ok(Some(Tensor::from_dlpack(tensor).map_err(|error| error.to_string())))
+        Ok(Some(WeightValue::as_weight(&buffer::import(&value, false).map_err(of_weight)?)))
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use perihelion::engine::{AssertLevel, CompileOptions, Extensions, InferenceSession};
+use perihelion::engine::{
+    self, AssertLevel, CompileOptions, Extensions, InferenceSession, UninitializedReadMode,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
@@ -33,6 +36,7 @@ impl Session {
         if !devices.iter().any(|device| device.is_host()) {
             devices.push(device::cpu().get()?);
         }
+        expect_read_mode(engine::DebugConfig::process())?;
         let build = || {
             let builder = InferenceSession::builder().devices(devices).num_threads(num_threads);
             builder.custom_extensions(Extensions::load_all(extensions)?).build()
@@ -78,7 +82,7 @@ impl Session {
         let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
         let model = detached(py, || session.init(compiled, &weights));
-        finish(&weights, model).map(Model::new)
+        finish(&weights, model).map(|model| Model::new(model, &self.0))
     }
 
     fn init_all(
@@ -90,7 +94,10 @@ impl Session {
         let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
         let models = detached(py, || session.init_all(compiled, &weights));
-        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model::new(model))).collect())
+        Ok(finish(&weights, models)?
+            .into_iter()
+            .map(|(name, model)| (name, Model::new(model, &self.0)))
+            .collect())
     }
 
     fn load(
@@ -103,7 +110,7 @@ impl Session {
         let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
         let model = detached(py, || session.load_with(&path, &weights, &options(extensions)?));
-        finish(&weights, model).map(Model::new)
+        finish(&weights, model).map(|model| Model::new(model, &self.0))
     }
 
     fn load_all(
@@ -116,7 +123,10 @@ impl Session {
         let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
         let models = detached(py, || session.load_all_with(&path, &weights, &options(extensions)?));
-        Ok(finish(&weights, models)?.into_iter().map(|(name, model)| (name, Model::new(model))).collect())
+        Ok(finish(&weights, models)?
+            .into_iter()
+            .map(|(name, model)| (name, Model::new(model, &self.0)))
+            .collect())
     }
 
     fn set_debug_print_options(
@@ -148,6 +158,11 @@ impl Session {
         self.0.get()?.gpu_profiling(mode).map_err(load_error)
     }
 
+    /// Adds a range to the trace that began `ago` seconds before now, if calls are measured in detail.
+    fn record_range(&self, name: &str, ago: f64, seconds: f64) -> PyResult<()> {
+        record_range(self.0.get()?, name, ago, seconds)
+    }
+
     fn use_fi_topk_kernel(&self, mode: &str) -> PyResult<()> {
         self.0.get()?.use_fi_topk_kernel(mode);
         Ok(())
@@ -166,6 +181,34 @@ impl Session {
     /// The settings of the next compile that differ from the defaults, as plans print them.
     fn settings(&self) -> PyResult<String> {
         Ok(self.0.get()?.kernel_settings().to_string())
+    }
+}
+
+/// Adds a range that began `ago` seconds before now to a session's trace, if calls are measured in detail.
+pub(crate) fn record_range(session: &InferenceSession, name: &str, ago: f64, seconds: f64) -> PyResult<()> {
+    let durations = [ago, seconds].map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let [ago, duration] = durations;
+    let now = Instant::now();
+    record(session, name, now.checked_sub(ago).unwrap_or(now), duration)
+}
+
+/// Adds a range to a session's trace, if calls are measured in detail.
+pub(crate) fn record(
+    session: &InferenceSession,
+    name: &str,
+    start: Instant,
+    duration: Duration,
+) -> PyResult<()> {
+    session.record_range(name, "python", start, duration).map_err(load_error)
+}
+
+/// Refuses an unknown mode of the check of uninitialized reads if the check is on.
+fn expect_read_mode(config: &engine::DebugConfig) -> PyResult<()> {
+    match config.text("uninitialized_read_mode") {
+        Some(mode) if !mode.is_empty() && config.uninitialized_read_check() => {
+            mode.parse::<UninitializedReadMode>().map(drop).map_err(load_error)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-use crate::access;
+use crate::access::{self, KeyPermit};
 use crate::error::ApiError;
 use crate::excerpt::excerpt;
 use crate::listener::{Connection, OpenRequest};
@@ -164,6 +164,8 @@ pub(crate) struct Record {
 pub(crate) struct Facts {
     /// The name of the client's key.
     pub(crate) key: Option<String>,
+    /// Counts the request among those of its key, if that has limits.
+    pub(crate) permit: Option<KeyPermit>,
     /// Fields that have no effect.
     pub(crate) ignored: BTreeSet<String>,
     /// How many more there are, of which nothing else is known.
@@ -267,6 +269,11 @@ impl Context {
 }
 
 impl Facts {
+    /// Tokens of prompts and answers.
+    fn tokens(&self) -> usize {
+        self.prompt_tokens + self.generated_tokens
+    }
+
     fn note_error(&mut self, error: &ApiError) {
         self.error = Some(error.code);
         self.message = Some(error.logged());
@@ -317,6 +324,12 @@ impl Record {
         RequestReport::new(self, &self.lock())
     }
 
+    /// The tokens of the request so far, if it is one of a key.
+    pub(crate) fn tokens_of(&self, key: &str) -> Option<usize> {
+        let facts = self.lock();
+        (facts.key.as_deref() == Some(key)).then(|| facts.tokens())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -327,6 +340,7 @@ impl Drop for Record {
         let report = {
             let facts = self.lock();
             facts.answers.iter().for_each(Answers::note_end);
+            facts.permit.iter().for_each(|permit| permit.charge(facts.tokens()));
             let report = RequestReport::ended(self, &facts);
             #[cfg(feature = "otlp")]
             if let Some(traces) = &self.server.traces {

@@ -1,12 +1,12 @@
 //! Conversations as protocols give them, in the form that chat templates take.
 
-use pipelines::Chat;
+use pipelines::{Chat, Thinking, ToolUse};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::generation::{Thinking, ToolUse, Turn};
+use crate::generation::Turn;
 
 /// Variables of chat templates that requests set by fields of their own, or not at all. So are special tokens, whose names
 /// end in `_token`.

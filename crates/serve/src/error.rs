@@ -128,12 +128,21 @@ pub(crate) struct ApiError {
     pub(crate) param: Option<String>,
     /// When to try again.
     pub(crate) retry_after: Option<Duration>,
+    /// Of a prompt that is too long.
+    pub(crate) excess: Option<Excess>,
+}
+
+/// The tokens of a prompt, and the most that the model takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Excess {
+    tokens: usize,
+    limit: usize,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
         let message = bounded(message.into(), MAX_MESSAGE);
-        ApiError { status, code, message, param: None, retry_after: None }
+        ApiError { status, code, message, param: None, retry_after: None, excess: None }
     }
 
     /// A request that is wrong as a whole.
@@ -214,10 +223,16 @@ impl ApiError {
         }
     }
 
-    /// The error as an object in the shape of OpenAI, for responses and for events of a stream.
+    /// The error as an object in the shape of OpenAI, for responses and for events of a stream. That of a prompt that is
+    /// too long has the numbers under llama.cpp's names too.
     pub(crate) fn to_openai(&self) -> serde_json::Value {
         let ApiError { message, param, code, .. } = self;
-        json!({ "error": { "message": message, "type": self.kind(), "param": param, "code": code } })
+        let mut error = json!({ "message": message, "type": self.kind(), "param": param, "code": code });
+        if let Some(Excess { tokens, limit }) = self.excess {
+            error["n_prompt_tokens"] = tokens.into();
+            error["n_ctx"] = limit.into();
+        }
+        json!({ "error": error })
     }
 }
 
@@ -246,13 +261,10 @@ impl From<&pipelines::Error> for ApiError {
         use pipelines::Error as E;
         let message = error.to_string();
         match error {
-            E::PromptTooLong { tokens, limit } => too_long(format!(
-                "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it"
-            )),
-            E::PromptBeyondMaxLength { tokens, limit } => too_long(format!(
-                "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it, \
-                 or start the server with a larger max_length"
-            )),
+            &E::PromptTooLong { tokens, limit } => too_many(tokens, limit, ""),
+            &E::PromptBeyondMaxLength { tokens, limit } => {
+                too_many(tokens, limit, ", or start the server with a larger max_length")
+            }
             E::PromptTooLarge { bytes, most, limit } => too_long(format!(
                 "the prompt has {bytes} bytes, but this model's maximum context length is {limit} tokens, which stand \
                  for at most {most} bytes: shorten it"
@@ -343,6 +355,14 @@ fn unavailable(message: String) -> ApiError {
 /// Clients find such errors by their code or by the words "maximum context length".
 fn too_long(message: String) -> ApiError {
     ApiError { code: "context_length_exceeded", ..ApiError::bad_request(message) }
+}
+
+/// The error of a prompt of so many tokens.
+fn too_many(tokens: usize, limit: usize, remedy: &str) -> ApiError {
+    let error = too_long(format!(
+        "the prompt has {tokens} tokens, but this model's maximum context length is {limit} tokens: shorten it{remedy}"
+    ));
+    ApiError { excess: Some(Excess { tokens, limit }), ..error }
 }
 
 /// All the wrong fields in one message; the first is the parameter.

@@ -51,10 +51,14 @@ pub(crate) fn schemas() -> impl Iterator<Item = (&'static str, Value)> {
         json!({"type": "object", "required": required, "properties": fields})
     };
     let param = json!({"type": ["string", "null"]});
-    let of_openai = json!({"message": text(), "type": text(), "param": param, "code": text()});
+    let mut of_openai = object(json!({"message": text(), "type": text(), "param": param, "code": text()}));
+    // Of a prompt that is too long.
+    for count in ["n_prompt_tokens", "n_ctx"] {
+        of_openai["properties"][count] = json!({"type": "integer"});
+    }
     let of_anthropic = json!({"type": text(), "message": text()});
     [
-        (OPENAI, object(json!({"error": object(of_openai)}))),
+        (OPENAI, object(json!({"error": of_openai}))),
         (ANTHROPIC.0, object(json!({"type": text(), "error": object(of_anthropic), "request_id": text()}))),
         (OLLAMA.0, object(json!({"error": text()}))),
     ]

@@ -26,6 +26,7 @@ mod json;
 mod kserve;
 mod kv_events;
 mod listener;
+mod llama_cpp;
 mod models;
 mod ollama;
 mod opaque_reasoning;
@@ -42,15 +43,17 @@ mod server;
 mod sse;
 mod stamp;
 mod text;
+mod texts;
+mod timings;
 #[cfg(feature = "otlp")]
 mod traces;
 mod truncation;
 
-pub use access::Keys;
+pub use access::{KeyLimits, Keys};
 pub use access_log::{LogFormat, json_log_line, show_logs};
 pub use error::Error;
 pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
-pub use listener::{Address, TlsFiles};
+pub use listener::{Address, TlsFiles, is_ready};
 pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};
 #[cfg(feature = "otlp")]

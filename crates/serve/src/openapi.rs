@@ -53,7 +53,9 @@ const BOUNDS: &[(&str, &str)] = &[
     ("/RefusedFields/properties/conversation", NULL),
     ("/RefusedFields/properties/prompt", NULL),
     ("/Prompts/oneOf/1", r#"{"minItems": 1, "maxItems": 1024}"#),
+    ("/Prompts/oneOf/2", HAS_TOKEN),
     ("/Input/oneOf/1", TEXTS),
+    ("/Input/oneOf/2", HAS_TOKEN),
     ("/Input/oneOf/0", r#"{"minLength": 1}"#),
     ("/Tensors/properties/inputs", r#"{"minItems": 1, "maxItems": 1}"#),
     ("/InputTensor/properties/name", r#"{"enum": ["text_input"]}"#),
@@ -66,6 +68,8 @@ const BOUNDS: &[(&str, &str)] = &[
 ];
 const NULL: &str = r#"{"type": "null"}"#;
 const TEXTS: &str = r#"{"minItems": 1, "maxItems": 2048}"#;
+/// A list without a token is one of texts.
+const HAS_TOKEN: &str = r#"{"contains": {"type": "integer"}}"#;
 const BIASES: &str = r#"{"propertyNames": {"pattern": "^[0-9]+$"},
     "additionalProperties": {"type": "number", "minimum": -1000000, "maximum": 1000000}}"#;
 const EFFORT: &str = r#"{"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]}"#;

@@ -19,6 +19,7 @@ use crate::context;
 use crate::error::ApiError;
 use crate::error_shape;
 use crate::kserve;
+use crate::llama_cpp;
 use crate::ollama;
 use crate::openai::{chat, completions, embeddings, models, responses};
 use crate::openapi;
@@ -57,6 +58,11 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .routes(routes!(ollama::models::processes))
         .routes(routes!(ollama::models::show))
         .routes(routes!(ollama::models::version))
+        .routes(routes!(llama_cpp::completion::create))
+        .routes(routes!(llama_cpp::infill::create))
+        .routes(routes!(llama_cpp::props::show))
+        .routes(routes!(llama_cpp::slots::list))
+        .routes(routes!(embeddings::create_native))
         .routes(routes!(page::index))
         .routes(routes!(rerank::create_v1))
         .routes(routes!(rerank::create))
@@ -97,6 +103,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/openapi.json", get(async || Json(document)))
         .merge(ollama::unsupported::routes())
         .merge(unversioned())
+        .merge(other_names())
         .route("/ui/{*name}", get(page::asset))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
@@ -122,7 +129,7 @@ fn unversioned() -> Router<Arc<Shared>> {
     let stored = get(responses::stored::show).delete(responses::stored::delete);
     Router::new()
         .route("/chat/completions", post(chat::create))
-        .route("/completions", post(completions::create))
+        .route("/completions", post(llama_cpp::completion::create_either))
         .route("/embeddings", post(embeddings::create))
         .route("/pooling", post(embeddings::pool))
         .route("/responses", post(responses::create::create))
@@ -133,6 +140,14 @@ fn unversioned() -> Router<Arc<Shared>> {
         .route("/messages/count_tokens", post(count_tokens::create))
         .route("/models", get(models::list))
         .route("/models/{*id}", get(models::show))
+}
+
+/// Routes under the other names that llama.cpp's server has for them.
+fn other_names() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/reranking", post(rerank::create))
+        .route("/v1/reranking", post(rerank::create_v1))
+        .route("/v1/health", get(health::health))
 }
 
 /// The OpenAPI document without routes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pipelines::sampler::LARGEST_BIAS;
 use pipelines::{Request, SamplingOptions, random_seed};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -36,7 +37,8 @@ pub(crate) struct Sampling {
     #[serde(alias = "random_seed")]
     seed: Option<i64>,
     /// Added to the logits of tokens: ids to numbers.
-    logit_bias: Option<BTreeMap<String, f32>>,
+    #[schema(value_type = Option<BTreeMap<String, f32>>)]
+    logit_bias: Option<LogitBias>,
     /// Up to 256 texts that end the answer and are not part of it. Empty ones end none.
     stop: Option<OneOrMany>,
     /// Tokens that end the answer and are not part of it.
@@ -130,6 +132,68 @@ impl OneOrMany {
     }
 }
 
+/// Biases that are added to the logits of tokens: an object, or a list as llama.cpp takes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "give an object of token ids and numbers, or a list of pairs of these")]
+enum LogitBias {
+    Object(BTreeMap<String, f32>),
+    List(Vec<(TokenName, Bias)>),
+}
+
+/// The id of a token, as a number or as text.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum TokenName {
+    Id(u32),
+    Text(String),
+}
+
+/// A number, or `false` for a token that is never chosen.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Bias {
+    Number(f32),
+    Switch(bool),
+}
+
+impl LogitBias {
+    /// The numbers of tokens.
+    ///
+    /// # Errors
+    /// If a token is not an id, or its bias is not a number.
+    fn into_map(self) -> Result<BTreeMap<u32, f32>, ApiError> {
+        let id = |text: String| {
+            text.parse().map_err(|_| {
+                let message =
+                    format!("logit_bias: `{text}` is not a token id; POST /tokenize gives those of texts");
+                ApiError::invalid("logit_bias", message)
+            })
+        };
+        match self {
+            LogitBias::Object(pairs) => {
+                pairs.into_iter().map(|(token, bias)| Ok((id(token)?, bias))).collect()
+            }
+            LogitBias::List(pairs) => {
+                let pair = |(token, bias)| {
+                    let token = match token {
+                        TokenName::Id(token) => token,
+                        TokenName::Text(text) => id(text)?,
+                    };
+                    match bias {
+                        Bias::Number(bias) => Ok((token, bias)),
+                        Bias::Switch(false) => Ok((token, -LARGEST_BIAS)),
+                        Bias::Switch(true) => {
+                            let message = format!("logit_bias of {token} is true: give a number, or false");
+                            Err(ApiError::invalid("logit_bias", message))
+                        }
+                    }
+                };
+                pairs.into_iter().map(pair).collect()
+            }
+        }
+    }
+}
+
 impl Sampling {
     /// These fields; fields that are not set come from `other`.
     pub(crate) fn or(self, other: Sampling) -> Sampling {
@@ -178,7 +242,7 @@ impl Sampling {
         Ok(Request {
             sampling: given.or(defaults).or(of_api),
             seed: self.seed.filter(|&seed| seed != -1).map_or_else(random_seed, i64::cast_unsigned),
-            logit_bias: logit_bias(self.logit_bias.unwrap_or_default())?,
+            logit_bias: self.logit_bias.map(LogitBias::into_map).transpose()?.unwrap_or_default(),
             min_new_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop: stop.into_iter().filter(|text| !text.is_empty()).collect(),
@@ -204,12 +268,4 @@ impl Sampling {
             repetition_penalty: params.repetition_penalty,
         })
     }
-}
-
-fn logit_bias(given: BTreeMap<String, f32>) -> Result<BTreeMap<u32, f32>, ApiError> {
-    let pairs = given.into_iter().map(|(token, bias)| match token.parse() {
-        Ok(token) => Ok((token, bias)),
-        Err(_) => Err(ApiError::invalid("logit_bias", format!("logit_bias: `{token}` is not a token id"))),
-    });
-    pairs.collect()
 }

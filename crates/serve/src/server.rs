@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls;
 
 use crate::Error;
-use crate::access::{Hosts, Keys};
+use crate::access::{Hosts, KeyUsage, Keys};
 use crate::access_log::{AccessLog, LogFormat};
 use crate::error::ApiError;
 use crate::kv_events::KvEventsConfig;
@@ -127,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<Models>,
     pub(crate) hosts: Hosts,
     keys: RwLock<Arc<Keys>>,
+    pub(crate) key_usage: Arc<KeyUsage>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) responses: ResponseStore,
     pub(crate) requests: Requests,
@@ -345,6 +346,7 @@ impl Server {
             models,
             hosts,
             keys: RwLock::new(Arc::new(config.keys.clone())),
+            key_usage: Arc::default(),
             tls: RwLock::new(tls),
             responses: ResponseStore::new(config.max_stored_responses, config.max_stored_bytes),
             requests: Requests::default(),

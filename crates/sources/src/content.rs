@@ -159,7 +159,12 @@ fn stored_as(weights: &Weights, name: &str, tensor: &Tensor) -> Option<(DType, u
                 let is_fp4 = has(stem, ".weight.quant_state.bitsandbytes__fp4");
                 has(stem, ".weight.absmax").then_some((if is_fp4 { DType::Fp4 } else { DType::Nf4 }, 2))
             };
-            let of_packed = |stem: &str| has(stem, ".weight_global_scale").then_some((DType::Nvfp4, 2));
+            let of_packed = |stem: &str| {
+                if has(stem, ".weight_global_scale") {
+                    return Some((DType::Nvfp4, 2));
+                }
+                has(stem, ".weight_scale").then_some((DType::Mxfp4, 2))
+            };
             let of_blocks = |stem: &str| has(stem, "_scales").then_some((DType::Mxfp4, 2));
             let packed = suffix(".weight_packed").and_then(of_packed);
             packed.or_else(|| of_blocks(suffix("_blocks")?)).or_else(|| of_weight(suffix(".weight")?))

@@ -102,12 +102,14 @@ const SIZES: [&str; 6] = ["xs", "s", "m", "l", "xl", "xxl"];
 const MAKERS_SIZES: [&str; 3] = ["l", "xl", "xxl"];
 
 impl SupportedEncoding {
-    /// The encoding that a file's name promises. Folders do not count, nor does case.
+    /// The encoding that a file's name promises. Folders do not count, nor does case. Those that the reference knows count
+    /// wherever they stand in the name, all others as words of their own.
     ///
-    /// A hint and no more: what is in the file decides. Many names promise nothing, such as `model-q8_0.gguf`.
+    /// A hint and no more: what is in the file decides.
     pub fn parse_from_file_name(name: impl AsRef<Path>) -> Option<SupportedEncoding> {
         let name = name.as_ref().file_name()?.to_string_lossy().to_ascii_lowercase();
-        IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding)
+        let known = IN_FILE_NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, encoding)| encoding);
+        known.or_else(|| SupportedEncoding::stated_in(&name).first().copied())
     }
 
     /// The encodings that a file's name states in words of their own: at the start, at the end, or between characters
@@ -245,10 +247,11 @@ mod tests {
             ("TINY-BF16.gguf", Some(Bfloat16)),
             ("tiny.bfloat16.safetensors", Some(Bfloat16)),
             ("tiny.fp16.bin", Some(Float16)),
-            ("tiny.f16.gguf", None),
-            ("tiny-q5_k_m.gguf", None),
-            ("tiny-Q8_0.gguf", None),
-            ("tiny-q4_1.gguf", None),
+            ("tiny.f16.gguf", Some(Float16)),
+            ("tiny-q5_k_m.gguf", Some(Q5K)),
+            ("tiny_Q8_0.gguf", Some(Q8_0)),
+            ("tiny-q4_1.gguf", Some(Q4_1)),
+            ("leaf16-2.gguf", None),
             ("model.safetensors", None),
             ("GPTQ_model-4bit-128g.safetensors", Some(Gptq)),
             ("llama-gptq-q4_0.gguf", Some(Q4_0)),
@@ -260,6 +263,12 @@ mod tests {
         ];
         for (name, encoding) in cases {
             assert_eq!(SupportedEncoding::parse_from_file_name(name), encoding, "{name}");
+        }
+        for &encoding in SupportedEncoding::ALL {
+            let name = format!("tiny-{encoding}.gguf");
+            // The reference finds the shorter name in the longer one.
+            let expected = if encoding == Gptq8 { Gptq } else { encoding };
+            assert_eq!(SupportedEncoding::parse_from_file_name(&name), Some(expected), "{name}");
         }
     }
 

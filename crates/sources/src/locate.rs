@@ -19,7 +19,8 @@ pub struct ModelRequest {
     pub model: String,
     /// Branch, tag or commit of a repository; unset, that of the name, or `main`.
     pub revision: Option<String>,
-    /// The weights, if not those of the model: files, folders, files of a repository (`org/repo/file`), repositories.
+    /// The weights, if not those of the model: files, folders, files of a repository (`org/repo/file`), repositories, and
+    /// their addresses on the hub.
     pub weight_path: Vec<PathBuf>,
     /// Weights in this encoding.
     pub encoding: Option<SupportedEncoding>,
@@ -120,6 +121,13 @@ impl<'r> Locator<'r> {
 
     /// Resolves one path of `weight_path`: a local file, a file of another repository, or one of the model's.
     fn add_path(&mut self, path: &Path) -> Result<(), Error> {
+        if let Some(address) = address(path) {
+            let name = ModelName::parse(&address).map_err(|error| match error {
+                Error::Field { value, fix, .. } => Error::Field { field: "weight_path", value, fix },
+                other => other,
+            });
+            return self.add_repo(name?);
+        }
         let model = self.folder();
         let in_model = model.as_ref().map(|model| model.join(path));
         if let Some(path) =
@@ -690,6 +698,14 @@ fn repo_and_file(path: &Path) -> Option<(String, String)> {
     // `hf.co/org/name` is an address.
     let is_address = matches!(ModelName::parse(&path.to_string_lossy()), Ok(ModelName::Repo(_)) | Err(_));
     (is_repo_id(&repo) && !file.is_empty() && !is_address).then_some((repo, file))
+}
+
+/// The address that a path is, also if a path type has taken one of its slashes.
+fn address(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let rest =
+        |scheme: &str| text.strip_prefix(scheme)?.strip_prefix(":/").map(|rest| rest.trim_start_matches('/'));
+    ["https", "http"].iter().find_map(|scheme| Some(format!("{scheme}://{}", rest(scheme)?)))
 }
 
 /// The name of a file in a repository.

@@ -59,7 +59,7 @@ pub enum Error {
     #[error("the buffer is read-only")]
     ReadOnly,
     /// A view whose elements do not lie in row-major order without gaps.
-    #[error("got strides {strides:?}, expected a row-major buffer")]
+    #[error("got strides {strides:?}, expected a row-major buffer; .contiguous() makes one")]
     NotContiguous {
         /// In elements.
         strides: Vec<isize>,

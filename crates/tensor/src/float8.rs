@@ -17,7 +17,7 @@ use crate::DType;
 /// The value of a byte; exact.
 ///
 /// # Panics
-/// If `dtype` is no 8-bit float.
+/// If `dtype` is not an 8-bit float.
 pub fn decode(dtype: DType, byte: u8) -> f32 {
     let format = match Format::of(dtype) {
         Some(format) => format,
@@ -55,6 +55,25 @@ pub fn values(dtype: DType) -> [f32; 256] {
 /// If `dtype` is no 8-bit float.
 pub fn encode(dtype: DType, value: f32) -> u8 {
     round(dtype, value).unwrap_or_else(|overflow| overflow.special)
+}
+
+/// As [`encode`], of a number of 64 bits, which is rounded once.
+///
+/// # Panics
+/// If `dtype` is no 8-bit float.
+pub fn encode_f64(dtype: DType, value: f64) -> u8 {
+    encode(dtype, round_to_odd(value))
+}
+
+/// Rounds to an `f32` such that rounding on to 16 or fewer bits is as good as rounding once: an inexact result gets an
+/// odd last bit, so it is never mistaken for a tie (Boldo and Melquiond, "When double rounding is odd", 2005).
+pub fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || value.is_nan() {
+        return nearest;
+    }
+    let beyond = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
 }
 
 /// As [`encode`], but what is beyond the largest value, infinity included, becomes the largest value of its sign.
@@ -189,6 +208,16 @@ mod tests {
             assert_eq!(decode(dtype, byte), value, "{dtype} {byte:02x}");
         }
         assert!(decode(DType::F8E4M3, 0x80).is_sign_negative());
+    }
+
+    #[test]
+    fn numbers_of_64_bits_are_rounded_once() {
+        // Between 1 and 1.125, a hair above the middle: by way of the nearest f32 it would be a tie.
+        let above = 1.0625 + 1e-12;
+        assert_eq!(decode(DType::F8E4M3, encode(DType::F8E4M3, above as f32)), 1.0);
+        assert_eq!(decode(DType::F8E4M3, encode_f64(DType::F8E4M3, above)), 1.125);
+        assert!(decode(DType::F8E4M3, encode_f64(DType::F8E4M3, 1e300)).is_nan());
+        assert_eq!(decode(DType::F8E5M2, encode_f64(DType::F8E5M2, -1e300)), f32::NEG_INFINITY);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::DType;
 /// The value of an element's bits; exact. Higher bits of the code are ignored.
 ///
 /// # Panics
-/// If `dtype` is no float of less than a byte.
+/// If `dtype` is not a float of less than a byte.
 pub fn decode(dtype: DType, code: u8) -> f32 {
     let (exponent_bits, mantissa_bits, bias) = format(dtype);
     let magnitude = code & ((1 << (exponent_bits + mantissa_bits)) - 1);
@@ -38,6 +38,37 @@ pub fn unpack(dtype: DType, bytes: &[u8], values: &mut [f32]) {
             *value = decode(dtype, (packed >> (i * bits)) as u8);
         }
     }
+}
+
+/// Rounds to the nearest value, ties to the even code. What is beyond the largest value becomes the largest of its sign;
+/// NaN, which the formats lack, becomes 0.
+///
+/// # Panics
+/// If `dtype` is no float of less than a byte.
+pub fn encode(dtype: DType, value: f64) -> u8 {
+    let sign = 1 << (dtype.size_in_bits() - 1);
+    let magnitude = if value.is_nan() { 0.0 } else { value.abs() };
+    let distance = |code: u8| (f64::from(decode(dtype, code)) - magnitude).abs();
+    let nearer = |a: &u8, b: &u8| distance(*a).total_cmp(&distance(*b)).then((a & 1).cmp(&(b & 1)));
+    // A finite distance for infinity too.
+    let code = if magnitude.is_infinite() { sign - 1 } else { (0..sign).min_by(nearer).unwrap_or(0) };
+    if value.is_sign_negative() && !value.is_nan() { sign | code } else { code }
+}
+
+/// Packs elements, each as [`encode`] rounds it.
+///
+/// # Panics
+/// If `dtype` is not a float of less than a byte, or the numbers do not fill whole bytes.
+pub fn pack(dtype: DType, values: &[f64]) -> Vec<u8> {
+    let block = dtype.block();
+    let bits = 8 * block.bytes / block.elements;
+    assert!(dtype.bytes_for(values.len()).is_some(), "{} of {dtype} fill no bytes", values.len());
+    let packed = values.chunks_exact(block.elements).flat_map(|values| {
+        let code =
+            |packed: u32, (i, &value): (usize, &f64)| packed | u32::from(encode(dtype, value)) << (i * bits);
+        values.iter().enumerate().fold(0, code).to_le_bytes().into_iter().take(block.bytes)
+    });
+    packed.collect()
 }
 
 /// Bits of exponent and mantissa, and the bias.
@@ -70,6 +101,27 @@ mod tests {
             assert_eq!((&values[..subnormals.len()], *values.last().unwrap()), (subnormals, largest));
             assert!(values.is_sorted() && decode(dtype, 1 << 5) == 0.0 && decode(dtype, 0x3f) == -largest);
         }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest_code() {
+        for dtype in DType::STORED_ONLY {
+            for code in 0..1u8 << dtype.size_in_bits() {
+                let value = decode(*dtype, code);
+                assert_eq!(encode(*dtype, value.into()), code, "{dtype} {value}");
+            }
+        }
+        let cases =
+            [(2.5, 2.0), (1.25, 1.0), (1.75, 2.0), (5.1, 6.0), (-1e9, -6.0), (f64::NEG_INFINITY, -6.0)];
+        for (value, expected) in cases {
+            assert_eq!(decode(DType::F4E2M1, encode(DType::F4E2M1, value)), expected, "{value}");
+        }
+        assert_eq!(encode(DType::F6E3M2, f64::NAN), 0);
+        let values = [0.125, 0.25, 0.375, -7.5];
+        let bytes = pack(DType::F6E2M3, &values);
+        let mut unpacked = [0.0; 4];
+        unpack(DType::F6E2M3, &bytes, &mut unpacked);
+        assert_eq!(unpacked.map(f64::from), values);
     }
 
     #[test]

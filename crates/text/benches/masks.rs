@@ -20,15 +20,21 @@ const SCHEMA: &str = r#"{"type": "object", "properties": {
 const ANSWER: &str = r#"{"name": "abe gage head", "age": 417, "tags": ["a", "bad", "face", "bad"], "place":
     {"city": "cafe deadhead bagged", "zip": "12345"}}"#;
 
+const UNIQUE: &str = r#"{"type": "array", "uniqueItems": true, "items": {"type": "string"}}"#;
+
 fn main() {
     let tokenizer = Arc::new(tokenizer());
     let compiler = GrammarCompiler::new(Arc::clone(&tokenizer));
     let schema = Constraint::json_schema(SCHEMA).expect("a schema");
     let letters = "abe gage head cafe deadhead bagged face ".repeat(10);
+    let unique = Constraint::json_schema(UNIQUE).expect("a schema");
+    let items: Vec<String> = (0..100).map(|item| format!("\"abe{:x}\"", 0xa0 + item)).collect();
+    let items = format!("[{}]", items.join(", "));
     let expression = Constraint::Regex("([a-h]{1,12} )+".into());
     for (what, form, answer) in [
         ("first, with the vocabulary: any JSON object", Constraint::JsonObject, ANSWER),
         ("a JSON schema", schema, ANSWER),
+        ("a hundred unique texts", unique, &items),
         ("a regular expression", expression, &letters[..]),
     ] {
         let began = Instant::now();

@@ -13,14 +13,51 @@ pub struct InfillFormat {
     gap: Option<&'static str>,
     /// Whether the text after the gap is read first.
     after_first: bool,
+    /// Before the name of a project, and before that of each of its files, by models that were trained to read others.
+    files: Option<(&'static str, &'static str)>,
+}
+
+/// The texts around a gap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InfillTexts {
+    /// The text before it.
+    pub before: String,
+    /// The text after it.
+    pub after: String,
+    /// Other texts that the model reads first, such as files of the same project.
+    pub files: Vec<InfillFile>,
+}
+
+/// A text that a model reads before those around a gap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfillFile {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The tokens of a prompt whose answer fills a gap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfillPrompt {
+    /// The tokens.
+    pub tokens: Vec<u32>,
+    /// Whether a text was cut to make room.
+    pub is_cut: bool,
 }
 
 /// The formats. Those with marks that others have too come later.
 const FORMATS: &[InfillFormat] = &[
     // Qwen, CodeGemma, Granite
-    row("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    InfillFormat {
+        files: Some(("<|repo_name|>", "<|file_sep|>")),
+        ..row("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+    },
     // StarCoder, Granite Code, Stable Code
-    row("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    InfillFormat {
+        files: Some(("<repo_name>", "<file_sep>")),
+        ..row("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+    },
     // SantaCoder, Refact
     row("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
     // LFM2
@@ -35,40 +72,88 @@ const FORMATS: &[InfillFormat] = &[
     // Seed-Coder
     InfillFormat { after_first: true, ..row("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>") },
     // Codestral
-    InfillFormat { before: "[PREFIX]", after: "[SUFFIX]", gap: None, after_first: true },
+    InfillFormat { gap: None, after_first: true, ..row("[PREFIX]", "[SUFFIX]", "") },
 ];
 
 const fn row(before: &'static str, after: &'static str, gap: &'static str) -> InfillFormat {
-    InfillFormat { before, after, gap: Some(gap), after_first: false }
+    InfillFormat { before, after, gap: Some(gap), after_first: false, files: None }
 }
+
+/// The names of the project and of the file with the gap, which requests do not say.
+const PROJECT: &str = "project";
+const CURRENT_FILE: &str = "current";
 
 impl InfillFormat {
     /// The format whose marks a vocabulary has, if the model can fill gaps.
     pub fn of(tokenizer: &Tokenizer) -> Option<InfillFormat> {
         let has = |mark: &str| tokenizer.id(mark).is_some();
-        FORMATS
+        let format = FORMATS
             .iter()
             .copied()
-            .find(|format| [format.before, format.after].into_iter().chain(format.gap).all(has))
+            .find(|format| [format.before, format.after].into_iter().chain(format.gap).all(has))?;
+        Some(InfillFormat {
+            files: format.files.filter(|(project, file)| has(project) && has(file)),
+            ..format
+        })
     }
 
-    /// The tokens of a prompt whose answer fills the gap between `before` and `after`. Marks in these texts are text.
+    /// A prompt of at most `room` tokens whose answer fills the gap between two texts. Marks in the texts are text. If they
+    /// do not fit, the files lose their start, then the text before the gap its start and the text after it its end; of
+    /// these two, the text after the gap keeps a quarter of the room, or more if the other leaves it.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
-    pub fn prompt(&self, tokenizer: &Tokenizer, before: &str, after: &str) -> Result<Vec<u32>, Error> {
-        let mut parts = [(self.before, before), (self.after, after)];
-        if self.after_first {
-            parts.reverse();
-        }
+    pub fn prompt(
+        &self,
+        tokenizer: &Tokenizer,
+        texts: &InfillTexts,
+        room: usize,
+    ) -> Result<InfillPrompt, Error> {
+        let encode = |text: &str| tokenizer.encode(text, AddSpecial::No, ParseSpecial::No);
         let starts = tokenizer.encode("", AddSpecial::Yes, ParseSpecial::No)?;
-        let mut ids: Vec<u32> = starts.into_iter().filter(|&id| Some(id) == tokenizer.bos()).collect();
-        for (mark, text) in parts {
-            ids.extend(tokenizer.id(mark));
-            ids.extend(tokenizer.encode(text, AddSpecial::No, ParseSpecial::No)?);
+        let mut tokens: Vec<u32> = starts.into_iter().filter(|&id| Some(id) == tokenizer.bos()).collect();
+        let files = self.files(tokenizer, &texts.files)?;
+        let (before, after) = (encode(&texts.before)?, encode(&texts.after)?);
+
+        let marks = tokens.len() + 2 + usize::from(self.gap.is_some());
+        let room = room.saturating_sub(marks);
+        let kept_after = after.len().min((room / 4).max(room.saturating_sub(before.len())));
+        let kept_before = before.len().min(room - kept_after);
+        let kept_files = files.len().min(room - kept_after - kept_before);
+        let is_cut = kept_after < after.len() || kept_before < before.len() || kept_files < files.len();
+
+        let before = (self.before, &before[before.len() - kept_before..]);
+        let after = (self.after, &after[..kept_after]);
+        tokens.extend(&files[files.len() - kept_files..]);
+        for (mark, text) in if self.after_first { [after, before] } else { [before, after] } {
+            tokens.extend(tokenizer.id(mark));
+            tokens.extend(text);
         }
-        ids.extend(self.gap.and_then(|mark| tokenizer.id(mark)));
-        Ok(ids)
+        tokens.extend(self.gap.and_then(|mark| tokenizer.id(mark)));
+        Ok(InfillPrompt { tokens, is_cut })
+    }
+
+    /// The tokens of the files, and what names the file that follows them.
+    fn files(&self, tokenizer: &Tokenizer, files: &[InfillFile]) -> Result<Vec<u32>, Error> {
+        let encode = |text: &str| tokenizer.encode(text, AddSpecial::No, ParseSpecial::No);
+        let mut tokens = Vec::new();
+        if files.is_empty() {
+            return Ok(tokens);
+        }
+        let Some((project, file)) = self.files else {
+            for InfillFile { name, text } in files {
+                tokens.extend(encode(&format!("{name}\n{text}\n\n"))?);
+            }
+            return Ok(tokens);
+        };
+        tokens.extend(tokenizer.id(project));
+        tokens.extend(encode(&format!("{PROJECT}\n"))?);
+        let files = files.iter().map(|InfillFile { name, text }| (&name[..], &text[..]));
+        for (name, text) in files.chain([(CURRENT_FILE, "")]) {
+            tokens.extend(tokenizer.id(file));
+            tokens.extend(encode(&format!("{name}\n{text}"))?);
+        }
+        Ok(tokens)
     }
 }
 
@@ -96,15 +181,71 @@ mod tests {
     fn check(marks: &[&str], expected: Option<&str>) {
         let tokenizer = tokenizer(marks);
         let prompt = InfillFormat::of(&tokenizer).map(|format| {
-            let ids = format.prompt(&tokenizer, "a", "b</s>").unwrap();
-            let name = |&id: &u32| tokenizer.token(id).unwrap().into_owned();
-            ids.iter().map(name).collect::<String>()
+            let texts = InfillTexts { before: "a".into(), after: "b</s>".into(), files: Vec::new() };
+            let prompt = format.prompt(&tokenizer, &texts, usize::MAX).unwrap();
+            assert!(!prompt.is_cut);
+            print(&tokenizer, &prompt.tokens)
         });
-        let bytes = |text: &str| text.bytes().map(|byte| format!("<0x{byte:02X}>")).collect::<String>();
-        // SentencePiece writes a space before a text.
-        let (before, after) = (bytes("\u{2581}a"), bytes("\u{2581}b</s>"));
-        let expected = expected.map(|text| text.replace("{a}", &before).replace("{b}", &after));
+        let expected = expected.map(|text| text.replace("{a}", "▁a").replace("{b}", "▁b</s>"));
         assert_eq!(prompt, expected, "{marks:?}");
+    }
+
+    /// The text of marks and bytes. SentencePiece writes a space before a text.
+    fn print(tokenizer: &Tokenizer, tokens: &[u32]) -> String {
+        let mut bytes = Vec::new();
+        for &id in tokens {
+            let name = tokenizer.token(id).unwrap();
+            match name
+                .strip_prefix("<0x")
+                .and_then(|byte| u8::from_str_radix(byte.trim_end_matches('>'), 16).ok())
+            {
+                Some(byte) => bytes.push(byte),
+                None => bytes.extend_from_slice(name.as_bytes()),
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn texts() -> InfillTexts {
+        let file = |name: &str, text: &str| InfillFile { name: name.into(), text: text.into() };
+        InfillTexts {
+            before: "0123456789".into(),
+            after: "abcdefghij".into(),
+            files: vec![file("x.h", "int x;"), file("y.h", "int y;")],
+        }
+    }
+
+    #[test]
+    fn files_come_first_with_marks_if_the_vocabulary_has_them() {
+        let fim = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+        let prompt = |marks: &[&str]| {
+            let tokenizer = tokenizer(marks);
+            let format = InfillFormat::of(&tokenizer).unwrap();
+            print(&tokenizer, &format.prompt(&tokenizer, &texts(), usize::MAX).unwrap().tokens)
+        };
+        let gap = "<|fim_prefix|>▁0123456789<|fim_suffix|>▁abcdefghij<|fim_middle|>";
+        let marks = [&fim[..], &["<|repo_name|>", "<|file_sep|>"]].concat();
+        let files = "<s><|repo_name|>▁project\n<|file_sep|>▁x.h\nint▁x;<|file_sep|>▁y.h\nint▁y;<|file_sep|>▁current\n";
+        assert_eq!(prompt(&marks), format!("{files}{gap}"));
+        assert_eq!(prompt(&fim), format!("<s>▁x.h\nint▁x;\n\n▁y.h\nint▁y;\n\n{gap}"));
+    }
+
+    #[test]
+    fn texts_beyond_the_room_are_cut_far_from_the_gap() {
+        let tokenizer = tokenizer(&["<PRE>", "<SUF>", "<MID>"]);
+        let format = InfillFormat::of(&tokenizer).unwrap();
+        let check = |before: &str, room: usize, expected: &str, is_cut: bool| {
+            let texts = InfillTexts { before: before.into(), ..texts() };
+            let prompt = format.prompt(&tokenizer, &texts, room).unwrap();
+            assert_eq!((print(&tokenizer, &prompt.tokens), prompt.is_cut), (expected.to_string(), is_cut));
+            assert!(prompt.tokens.len() <= room.max(4), "{room}");
+        };
+        // Four marks; `▁` is three bytes, each of them a token.
+        check("0123456789", 4 + 26 + 4, "<s>y;\n\n<PRE>▁0123456789<SUF>▁abcdefghij<MID>", true);
+        check("0123456789", 4 + 20, "<s><PRE>▁0123456789<SUF>▁abcd<MID>", true);
+        check("0123456789", 4 + 12, "<s><PRE>123456789<SUF>▁<MID>", true);
+        check("0", 4 + 12, "<s><PRE>▁0<SUF>▁abcde<MID>", true);
+        check("0123456789", 0, "<s><PRE><SUF><MID>", true);
     }
 
     #[test]

@@ -21,5 +21,5 @@ pub use chat_template::{ChatContext, ChatTemplate, Moment};
 pub use constraint::{Constraint, ConstraintError, Grammar, GrammarCompiler};
 pub use detokenizer::Detokenizer;
 pub use error::Error;
-pub use infill::InfillFormat;
+pub use infill::{InfillFile, InfillFormat, InfillPrompt, InfillTexts};
 pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

@@ -24,7 +24,7 @@ pub enum QuantizationConfig {
     },
     /// MXFP4: 4-bit floats with a power of two per 32.
     Mxfp4,
-    /// compressed-tensors: integers of 4 or 8 bits, FP8 or NVFP4.
+    /// compressed-tensors: integers of 4 or 8 bits, FP8, NVFP4 or MXFP4.
     CompressedTensors {
         /// The dtype that names what most matrices are.
         dtype: DType,
@@ -152,11 +152,12 @@ fn compressed_tensors(found: &Value) -> Result<QuantizationConfig, String> {
         (Some("pack-quantized" | "int-quantized"), _) => DType::Gptq8,
         (Some("float-quantized" | "naive-quantized"), _) => DType::Fp8,
         (Some("nvfp4-pack-quantized"), _) => DType::Nvfp4,
+        (Some("mxfp4-pack-quantized"), _) => DType::Mxfp4,
         // The tensors say what each matrix is.
         (Some("mixed-precision") | None, Some(4)) => DType::Gptq,
         (Some("mixed-precision") | None, _) => DType::Fp8,
         (Some(format), _) => {
-            let known = "pack-quantized, int-quantized, float-quantized and nvfp4-pack-quantized";
+            let known = "pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized and mxfp4-pack-quantized";
             return Err(format!("format is {format}, supported are {known}: {}", gptq::INSTEAD));
         }
     };
@@ -223,6 +224,10 @@ mod tests {
             (
                 r#"{"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}"#,
                 QuantizationConfig::ModelOpt { dtype: DType::Nvfp4 },
+            ),
+            (
+                r#"{"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}"#,
+                QuantizationConfig::CompressedTensors { dtype: DType::Mxfp4, block: None },
             ),
             (r#"{"load_in_4bit": true}"#, QuantizationConfig::BitsAndBytes { four_bits: true }),
         ];

@@ -70,7 +70,7 @@ class Buffer(_perihelion.BufferProtocol):
         self, dtype: DType, shape: Sequence[int], device: Device | None = None, pinned: bool = False
     ) -> None:
         _check_host(device)
-        self._native = _perihelion.Buffer.zeros(dtype.value, list(shape), pinned)
+        self._native = _perihelion.Buffer.zeros(DType(dtype).value, list(shape), pinned)
 
     @staticmethod
     def zeros(
@@ -94,7 +94,7 @@ class Buffer(_perihelion.BufferProtocol):
         2.5
         """
         _check_host(device)
-        return _wrap(_perihelion.Buffer.scalar(dtype.value, value))
+        return _wrap(_perihelion.Buffer.scalar(DType(dtype).value, value))
 
     @staticmethod
     def from_numpy(arr: npt.NDArray[Any]) -> Buffer:
@@ -161,7 +161,7 @@ class Buffer(_perihelion.BufferProtocol):
         if mode not in _MODES:
             raise ValueError(f"mode: got {mode!r}, expected one of {', '.join(_MODES)}")
         sizes = [shape] if isinstance(shape, int) else list(shape)
-        return _wrap(_perihelion.mmap(filename, dtype.value, sizes, _MODES[mode], offset))
+        return _wrap(_perihelion.mmap(filename, DType(dtype).value, sizes, _MODES[mode], offset))
 
     @property
     def dtype(self) -> DType:
@@ -216,10 +216,24 @@ class Buffer(_perihelion.BufferProtocol):
     def to_numpy(self) -> npt.NDArray[Any]:
         """The elements as an array over the same memory, which can be written; a read-only buffer is copied.
 
+        8-bit floats are shown as their bytes. A program that imports `ml_dtypes` gets arrays of its `bfloat16`,
+        which are copies if the buffer has gaps.
+
         Raises:
             ValueError: NumPy has no such dtype, as for bfloat16.
         """
-        array = np.asarray(self._native)
+        if self.dtype is DType.bfloat16:
+            try:
+                # NumPy knows the name once ml_dtypes is imported.
+                bfloat16 = np.dtype("bfloat16")
+            except TypeError:
+                raise ValueError(
+                    "NumPy has no dtype for bfloat16; import ml_dtypes, or view the buffer as integers"
+                ) from None
+            bits = self.contiguous()._native.view(DType.uint16.value, list(self.shape))
+            array = np.asarray(bits).view(bfloat16)
+        else:
+            array = np.asarray(self._native)
         return array.copy() if self._native.is_read_only else array
 
     def item(self) -> bool | int | float:
@@ -239,7 +253,7 @@ class Buffer(_perihelion.BufferProtocol):
         >>> Buffer.zeros((2, 3), DType.float32).view(DType.uint8).shape
         (2, 12)
         """
-        return _wrap(self._native.view(dtype.value, None if shape is None else list(shape)))
+        return _wrap(self._native.view(DType(dtype).value, None if shape is None else list(shape)))
 
     def contiguous(self) -> Buffer:
         """The same elements in row-major order: the buffer itself if it is so already, else a copy."""
@@ -278,6 +292,20 @@ class Buffer(_perihelion.BufferProtocol):
     def __setitem__(self, index: Any, value: bool | int | float | np.generic | Buffer) -> None:
         """Sets one element. The index has one integer for each axis."""
         self._native.set(index, value)
+
+    def __bool__(self) -> bool:
+        if self.num_elements != 1:
+            raise ValueError(f"{self!r} of {self.num_elements} elements is neither true nor false; compare its elements")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.item(), format_spec) if format_spec else str(self)
 
     def __len__(self) -> int:
         if not self.shape:

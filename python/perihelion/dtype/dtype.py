@@ -16,10 +16,11 @@ __all__ = ["DType", "finfo"]
 class DType(Enum):
     """The type of a buffer's elements. The values are the codes that files store.
 
-    Members are also found by their names in messages and in graph text.
+    Members are also found by their names, here, in messages and in graph text, and by NumPy's dtypes. Functions that take
+    a `DType` take its names too.
 
-    >>> DType(81), DType("f32"), DType("si64")
-    (float32, float32, int64)
+    >>> DType(81), DType("float32"), DType("f32"), DType("si64"), DType(np.uint8)
+    (float32, float32, float32, int64, uint8)
     >>> DType.float32.size_in_bytes
     4
     """
@@ -48,6 +49,8 @@ class DType(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> DType | None:
+        if isinstance(value, (np.dtype, type)):
+            return cls.from_numpy(np.dtype(value))
         return _BY_NAME.get(value) if isinstance(value, str) else None
 
     def __repr__(self) -> str:
@@ -150,6 +153,7 @@ class finfo:
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal", "tiny")
 
     def __init__(self, dtype: DType) -> None:
+        dtype = DType(dtype)
         limits = _perihelion.float_info(dtype.value)
         if limits is None:
             raise TypeError(f"dtype: got {dtype!r}, expected a float")

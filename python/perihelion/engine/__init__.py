@@ -4,6 +4,7 @@ from perihelion import __version__
 
 from .api import (
     AssertLevel,
+    CompilationStopped,
     CompiledModel,
     CustomExtensionsType,
     DebugConfig,
@@ -19,6 +20,7 @@ from .api import (
 
 __all__ = [
     "AssertLevel",
+    "CompilationStopped",
     "CompiledModel",
     "CustomExtensionsType",
     "DebugConfig",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from os import PathLike
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 import numpy as np
 
 from perihelion import _perihelion
+from perihelion._perihelion import CompilationStopped
 from perihelion._tracebacks import shorten_methods
 from perihelion.driver import Buffer, Device, DLPackArray
 from perihelion.driver.buffer import _wrap as _wrap_buffer
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AssertLevel",
+    "CompilationStopped",
     "CompiledModel",
     "CustomExtensionsType",
     "DebugConfig",
@@ -104,7 +110,7 @@ class _Flag:
 
 
 class _Text:
-    """A debug option that is a name or a path; empty if it is not set."""
+    """A debug option that is a name or a path, as it was written; the empty one unsets it."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -113,11 +119,10 @@ class _Text:
         self.name = name
 
     def __get__(self, config: DebugConfig, owner: type | None = None) -> str:
-        return config._given.get(self.name) or config._native.text(self.name) or ""
+        return config._native.text(self.name) or ""
 
     def __set__(self, config: DebugConfig, value: str) -> None:
         config._native.set_text(self.name, _expect(self.name, value, str))
-        config._given[self.name] = value
 
 
 class DebugConfig:
@@ -131,12 +136,16 @@ class DebugConfig:
     False
     """
 
-    nan_check = _Flag("Whether the step that makes the first NaN fails its call.")
+    __slots__ = ("_native", "_sensible")
+
+    nan_check = _Flag("Whether the step that makes the first NaN, or an infinity of numbers, fails its call.")
     uninitialized_read_check = _Flag("Whether reads of unwritten memory are detected.")
     device_sync_mode = _Flag("Whether each step waits for its device.")
     stack_trace_on_error = _Flag("Whether errors of calls carry the stack of the caller.")
     stack_trace_on_crash = _Flag("Whether a crash during a call prints the stack of its thread.")
     source_tracebacks = _Flag("Whether messages name the place where an op was built.")
+    pre_jit = _Flag("Whether compiling stops with `CompilationStopped` once all passes have run.")
+    uninitialized_read_mode = _Text("What an uninitialized read does: abort or report.")
     op_log_level = _Text("The level at which each op that runs is logged.")
     assert_level = _Text("Which checks stay in compiled models: none, warn, safe or all.")
     ir_output_dir = _Text("The directory where compiling writes the graph after each pass.")
@@ -146,7 +155,6 @@ class DebugConfig:
 
     def _attach(self, native: _perihelion.DebugConfig) -> None:
         self._native = native
-        self._given: dict[str, str] = {}
         self._sensible = False
 
     @property
@@ -168,12 +176,10 @@ class DebugConfig:
         self._sensible = _expect("sensible_mode", on, bool)
         if on:
             self._native.turn_on_sensible_mode()
-            self._given.pop("assert_level", None)
 
     def reset(self) -> None:
         """Unsets everything that was set here."""
         self._native.reset()
-        self._given.clear()
         self._sensible = False
 
 
@@ -367,6 +373,7 @@ class InferenceSession:
         for device in devices:
             natives.append(_expect("devices", device, Device)._native)
         threads = 0 if num_threads is None else num_threads
+        _expect("num_threads", threads, int)
         if threads < 0:
             raise ValueError(f"num_threads: got {threads}, expected at least 0")
         self._native = _perihelion.Session(natives, threads, _paths(custom_extensions))
@@ -389,9 +396,15 @@ class InferenceSession:
             custom_extensions: libraries of custom ops, in addition to the session's.
 
         Raises:
-            RuntimeError: the path is no model, or compiling fails.
+            RuntimeError: the path is no model (also a FileNotFoundError if nothing is there), or compiling fails.
             ValueError: the output of a graph is not set.
         """
+        with _range(self._native, "InferenceSession.compile"):
+            return self._compile(model, custom_extensions)
+
+    def _compile(
+        self, model: str | Path | Module | Graph, custom_extensions: CustomExtensionsType | None
+    ) -> CompiledModel:
         extensions = _paths(custom_extensions)
         graphs = _graphs(model)
         compiled = object.__new__(CompiledModel)
@@ -399,8 +412,12 @@ class InferenceSession:
             compiled._native = self._native.compile(_model_path(model), extensions)
             return compiled
         extensions += [path for graph in graphs for path in graph.kernel_libraries_paths]
+        for graph in graphs:
+            graph._record_building(self._native)
         try:
             compiled._native = self._native.compile_graphs([graph._native for graph in graphs], extensions)
+        except CompilationStopped:
+            raise
         except RuntimeError as error:
             names = ", ".join(graph.name for graph in graphs)
             raise RuntimeError(f"compiling {names} failed: {error}") from error
@@ -419,14 +436,16 @@ class InferenceSession:
             ValueError: a weight is missing or is not what the model expects, or there is more than one model.
         """
         native = _expect("compiled", compiled, CompiledModel)._native
-        return _wrap_model(self._native.init(native, weights_registry))
+        with _range(self._native, "InferenceSession.init"):
+            return _wrap_model(self._native.init(native, weights_registry))
 
     def init_all(
         self, compiled: CompiledModel, *, weights_registry: Mapping[str, DLPackArray] | None = None
     ) -> dict[str, Model]:
         """As `init`, for all models of a compiled file, by their names."""
         native = _expect("compiled", compiled, CompiledModel)._native
-        models = self._native.init_all(native, weights_registry)
+        with _range(self._native, "InferenceSession.init_all"):
+            models = self._native.init_all(native, weights_registry)
         return {name: _wrap_model(model) for name, model in models}
 
     def load(
@@ -437,11 +456,15 @@ class InferenceSession:
         weights_registry: Mapping[str, DLPackArray] | None = None,
     ) -> Model:
         """Compiles a model and binds its weights: `compile` and `init` in one call."""
-        if _graphs(model) is not None:
-            compiled = self.compile(model, custom_extensions=custom_extensions)
-            return self.init(compiled, weights_registry=weights_registry)
-        path, extensions = _model_path(model), _paths(custom_extensions)
-        return _wrap_model(self._native.load(path, extensions, weights_registry))
+        with _range(self._native, "InferenceSession.load"):
+            graphs = _graphs(model)
+            if graphs is not None:
+                if len(graphs) != 1:
+                    raise ValueError(f"`load` makes one model, but {len(graphs)} graphs were given; use `load_all`")
+                compiled = self.compile(model, custom_extensions=custom_extensions)
+                return self.init(compiled, weights_registry=weights_registry)
+            path, extensions = _model_path(model), _paths(custom_extensions)
+            return _wrap_model(self._native.load(path, extensions, weights_registry))
 
     def load_all(
         self,
@@ -451,11 +474,12 @@ class InferenceSession:
         weights_registry: Mapping[str, DLPackArray] | None = None,
     ) -> dict[str, Model]:
         """As `load`, for all models of a file or module, by their names."""
-        if _graphs(model) is not None:
-            compiled = self.compile(model, custom_extensions=custom_extensions)
-            return self.init_all(compiled, weights_registry=weights_registry)
-        path, extensions = _model_path(model), _paths(custom_extensions)
-        models = self._native.load_all(path, extensions, weights_registry)
+        with _range(self._native, "InferenceSession.load_all"):
+            if _graphs(model) is not None:
+                compiled = self.compile(model, custom_extensions=custom_extensions)
+                return self.init_all(compiled, weights_registry=weights_registry)
+            path, extensions = _model_path(model), _paths(custom_extensions)
+            models = self._native.load_all(path, extensions, weights_registry)
         return {name: _wrap_model(native) for name, native in models}
 
     def set_debug_print_options(
@@ -478,6 +502,8 @@ class InferenceSession:
         member = _member("style", style, PrintStyle)
         if member is PrintStyle.FULL:
             _expect("precision", precision, int)
+            if not 0 <= precision <= 1 << 16:
+                raise ValueError(f"precision: got {precision}, expected at least 0, and at most {1 << 16}")
         elif member is not PrintStyle.BINARY and member is not PrintStyle.BINARY_MAX_CHECKPOINT:
             output_directory = None
         elif output_directory is not None:
@@ -509,6 +535,8 @@ class InferenceSession:
     def gpu_profiling(self, mode: GPUProfilingMode) -> None:
         """Measures the calls of models, on any device, and writes a trace for Perfetto.
 
+        "detailed" also marks what Python does: building graphs, compiling and loading them, calls, and `LLM.generate`.
+
         Raises:
             ValueError: the mode is none of "off", "on" and "detailed".
         """
@@ -537,6 +565,17 @@ def _wrap_model(native: _perihelion.Model) -> Model:
     model._native = native
     model._signature = None
     return model
+
+
+@contextmanager
+def _range(native: _perihelion.Session | _perihelion.Generator, name: str) -> Iterator[None]:
+    """Marks a range of the trace, if calls are measured in detail."""
+    begun = perf_counter()
+    try:
+        yield
+    finally:
+        seconds = perf_counter() - begun
+        native.record_range(name, seconds, seconds)
 
 
 def _native(buffer: Buffer) -> _perihelion.Buffer:
@@ -571,8 +610,14 @@ def _graphs(model: object) -> list[Graph] | None:
     return graphs
 
 
+class _ModelNotFound(FileNotFoundError, RuntimeError):
+    """There is no file at the path of a model."""
+
+
 def _model_path(model: object) -> str | Path:
     if isinstance(model, (str, Path)):
+        if not os.path.exists(model):
+            raise _ModelNotFound(errno.ENOENT, "there is no model at this path", str(model))
         return model
     raise RuntimeError(f"model: got {type(model).__name__}, expected a Graph, a Module or the path of a model")
 

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from enum import Enum
 from os import PathLike
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Union
 
@@ -18,6 +19,7 @@ from .ops.control import _listed, _to_value
 from .type import DeviceRef, Type, _wrap as _wrap_type
 from .value import (
     _GRAPHS,
+    BufferValue,
     TensorValue,
     TensorValueLike,
     Value,
@@ -213,6 +215,8 @@ class Graph:
         self.strict_device_placement = placement
         self._library = library
         self._weights: dict[str, Weight] = {}
+        self._begun = perf_counter()
+        self._built: list[tuple[float, float]] = []
         module._graphs.append(self)
 
     def _call(self, forward: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -243,14 +247,15 @@ class Graph:
         return self._library.library_paths()
 
     def output(self, *outputs: Value | TensorValueLike) -> None:
-        """Sets the results, which ends the graph.
+        """Sets the results, which ends the graph. Of a buffer, the result is a copy of its contents at the end.
 
         Raises:
             ValueError: an output is a value of another graph.
         """
         with self:
-            values = [_to_value("outputs", output)._native for output in outputs]
-        self._native.output(values)
+            values = [_to_value("outputs", output) for output in outputs]
+            loaded = [value[...] if isinstance(value, BufferValue) else value for value in values]
+        self._native.output([value._native for value in loaded])
 
     def add_weight(self, weight: Weight, force_initial_weight_on_host: bool = True) -> TensorValue:
         """The value of a weight in this graph, on the weight's device.
@@ -303,6 +308,8 @@ class Graph:
         return graph
 
     def __enter__(self) -> Graph:
+        if self not in _GRAPHS.get():
+            self._begun = perf_counter()
         _GRAPHS.set((*_GRAPHS.get(), self))
         return self
 
@@ -313,6 +320,14 @@ class Graph:
         traceback: TracebackType | None,
     ) -> None:
         _GRAPHS.set(_GRAPHS.get()[:-1])
+        if self not in _GRAPHS.get():
+            self._built.append((self._begun, perf_counter() - self._begun))
+
+    def _record_building(self, session: _perihelion.Session) -> None:
+        """Marks when the graph was built in the trace of the first session that compiles it."""
+        built, self._built = self._built, []
+        for begun, seconds in built:
+            session.record_range(f"Graph {self.name}", perf_counter() - begun, seconds)
 
     def __repr__(self) -> str:
         return self._native.text()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Union, runtime_checkable
 
 import numpy as np
 
@@ -212,10 +212,16 @@ class TensorValue(Value):
         return _along("variance", self, axis)
 
     def __getitem__(self, index: Any) -> TensorValue:
-        return ops.slice_tensor(self, index if isinstance(index, tuple) and not _is_span(index) else (index,))
+        return ops.slice_tensor(self, _listed(index))
 
     __iter__ = None
     __contains__ = None
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is neither true nor false before a model runs: in a graph, use ops.where or ops.cond instead of "
+            "if, & | ~ instead of and, or, not, and ops.max or ops.min instead of max or min"
+        )
 
     def __hash__(self) -> int:
         return hash(self._native)
@@ -354,7 +360,7 @@ class BufferValue(Value):
     def __getitem__(self, index: Any) -> TensorValue:
         if index is Ellipsis:
             return ops.buffer_load(self)
-        indices = _indices(self, index if isinstance(index, tuple) else (index,))
+        indices = _indices(self, _listed(index))
         graph = _current()
         return _wrap_tensor(graph._native.load_slice(self._native, indices), graph)
 
@@ -362,7 +368,7 @@ class BufferValue(Value):
         if index is Ellipsis:
             ops.buffer_store(self, value)
         else:
-            ops.buffer_store_slice(self, value, index if isinstance(index, tuple) else (index,))
+            ops.buffer_store_slice(self, value, _listed(index))
 
     __iter__ = None
     __contains__ = None
@@ -554,9 +560,12 @@ def _end(end: Any) -> _perihelion.GraphValue:
     return _native("index", end)
 
 
-def _is_span(index: tuple[Any, ...]) -> bool:
-    """Whether a tuple is one slice with its size, and not indices of two axes."""
-    return len(index) == 2 and isinstance(index[0], slice) and isinstance(index[1], (str, Dim))
+def _listed(index: Any) -> tuple[Any, ...]:
+    """The indices within `[]`. A slice and a dim are one slice with its size, and not indices of two axes."""
+    if isinstance(index, tuple):
+        is_span = len(index) == 2 and isinstance(index[0], slice) and isinstance(index[1], (str, Dim))
+        return (index,) if is_span else index
+    return (index,)
 
 
 def _unexpected(parameter: str, value: object, expected: str) -> TypeError:

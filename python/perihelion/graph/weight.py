@@ -17,7 +17,19 @@ from .value import TensorValue, _current
 if TYPE_CHECKING:
     from .graph import Graph
 
-__all__ = ["Segment", "ShardingStrategy", "Weight"]
+__all__ = [
+    "Segment",
+    "ShardingStrategy",
+    "Weight",
+    "axiswise_sharding_strategy",
+    "col_sharding_strategy",
+    "gate_up_sharding_strategy",
+    "head_aware_col_sharding_strategy",
+    "replicate_sharding_strategy",
+    "row_sharding_strategy",
+    "segmented_sharding_strategy",
+    "stacked_qkv_sharding_strategy",
+]
 
 
 class Weight(TensorValue):
@@ -150,9 +162,11 @@ class Segment:
     32
     """
 
-    __slots__ = ("num_units", "unit")
+    __slots__ = ("num_heads", "num_units", "unit")
     num_units: int
     unit: int
+    num_heads: int | None
+    """How many heads there are, if they stay whole."""
 
     def __init__(self) -> None:
         raise TypeError("make a segment with Segment.even or Segment.head_aware")
@@ -160,17 +174,17 @@ class Segment:
     @staticmethod
     def even(size: int) -> Segment:
         """A segment of elements, which are divided evenly."""
-        return Segment._of(size, 1)
+        return Segment._of(size, 1, None)
 
     @staticmethod
     def head_aware(num_heads: int, head_dim: int) -> Segment:
         """A segment of heads, which stay whole."""
-        return Segment._of(num_heads, head_dim)
+        return Segment._of(num_heads, head_dim, num_heads)
 
     @staticmethod
-    def _of(num_units: int, unit: int) -> Segment:
+    def _of(num_units: int, unit: int, num_heads: int | None) -> Segment:
         segment = object.__new__(Segment)
-        segment.num_units, segment.unit = num_units, unit
+        segment.num_units, segment.unit, segment.num_heads = num_units, unit, num_heads
         return segment
 
     @property
@@ -335,3 +349,49 @@ class ShardingStrategy:
     def __repr__(self) -> str:
         arguments = "".join(f", {argument}" for argument in self._arguments)
         return f"ShardingStrategy({self._kind}, num_devices={self.num_devices}{arguments})"
+
+
+def row_sharding_strategy(weight: Weight, i: int, num_devices: int) -> TensorValue:
+    """The rows of a weight that device `i` holds; see `ShardingStrategy.rowwise`."""
+    return ShardingStrategy.rowwise(num_devices)(weight, i)
+
+
+def col_sharding_strategy(weight: Weight, i: int, num_devices: int) -> TensorValue:
+    """The columns of a weight that device `i` holds; see `ShardingStrategy.columnwise`."""
+    return ShardingStrategy.columnwise(num_devices)(weight, i)
+
+
+def axiswise_sharding_strategy(weight: Weight, i: int, num_devices: int, axis: int) -> TensorValue:
+    """The run of an axis that device `i` holds; see `ShardingStrategy.axiswise`."""
+    return ShardingStrategy.axiswise(axis, num_devices)(weight, i)
+
+
+def replicate_sharding_strategy(weight: Weight, i: int, num_devices: int) -> TensorValue:
+    """The whole weight; see `ShardingStrategy.replicate`."""
+    return ShardingStrategy.replicate(num_devices)(weight, i)
+
+
+def head_aware_col_sharding_strategy(
+    weight: Weight, i: int, num_devices: int, num_heads: int, head_dim: int
+) -> TensorValue:
+    """The columns, in whole heads, that device `i` holds; see `ShardingStrategy.head_aware_columnwise`."""
+    return ShardingStrategy.head_aware_columnwise(num_devices, num_heads, head_dim)(weight, i)
+
+
+def stacked_qkv_sharding_strategy(
+    weight: Weight, i: int, num_devices: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None
+) -> TensorValue:
+    """The rows of queries, keys and values that device `i` holds; see `ShardingStrategy.stacked_qkv`."""
+    return ShardingStrategy.stacked_qkv(num_devices, num_heads, head_dim, num_kv_heads)(weight, i)
+
+
+def gate_up_sharding_strategy(weight: Weight, i: int, num_devices: int, axis: int = 2) -> TensorValue:
+    """The parts of gate and up projections that device `i` holds; see `ShardingStrategy.gate_up`."""
+    return ShardingStrategy.gate_up(num_devices, axis)(weight, i)
+
+
+def segmented_sharding_strategy(
+    weight: Weight, i: int, num_devices: int, axis: int, segments: Sequence[Segment]
+) -> TensorValue:
+    """The part of each segment that device `i` holds; see `ShardingStrategy.segmented`."""
+    return ShardingStrategy.segmented(num_devices, segments, axis)(weight, i)

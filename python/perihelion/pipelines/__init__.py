@@ -1,5 +1,6 @@
-"""Language models: configurations, models that write, models that embed, models that rank."""
+"""Language models: configurations, models that write, models that embed, models that classify and rank."""
 
+from .classifier import Classifier, TextOrPair
 from .config import (
     AutoConfig,
     ConfigWarning,
@@ -15,11 +16,14 @@ from .config import (
     WeightsFormat,
 )
 from .embedder import Embedder
-from .llm import LLM, Message, Prompt, Tokenizer
+from .keywords import ConfigFields
+from .llm import LLM
 from .params import (
     Chunk,
+    Classification,
     CompletionOutput,
     Histogram,
+    LogitsProcessor,
     Logprob,
     Metrics,
     Ranked,
@@ -27,20 +31,30 @@ from .params import (
     SamplingParams,
     Timings,
     TokenScores,
+    ToolCall,
     Usage,
 )
+from .prompts import ChatOptions, Message, Prompt, Prompts, TextPrompt, TokensPrompt, Tool
+from .quantization import Quantized, quantize
 from .reranker import Reranker
+from .tokenizer import Encoding, Tokenizer
 
 __all__ = [
     "LLM",
     "AutoConfig",
+    "ChatOptions",
     "Chunk",
+    "Classification",
+    "Classifier",
     "CompletionOutput",
+    "ConfigFields",
     "ConfigWarning",
     "Embedder",
+    "Encoding",
     "Histogram",
     "HuggingFaceRepo",
     "KVCacheStrategy",
+    "LogitsProcessor",
     "Logprob",
     "Message",
     "Metrics",
@@ -48,6 +62,8 @@ __all__ = [
     "PipelineConfig",
     "PipelineEngine",
     "Prompt",
+    "Prompts",
+    "Quantized",
     "Ranked",
     "RepoType",
     "RequestOutput",
@@ -55,10 +71,16 @@ __all__ = [
     "RopeType",
     "SamplingParams",
     "SupportedEncoding",
+    "TextOrPair",
+    "TextPrompt",
     "Timings",
     "TokenScores",
     "Tokenizer",
+    "TokensPrompt",
+    "Tool",
+    "ToolCall",
     "Usage",
     "WeightsConverter",
     "WeightsFormat",
+    "quantize",
 ]

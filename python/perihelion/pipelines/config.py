@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from inspect import signature
@@ -287,12 +287,12 @@ class _Default(int):
     """A default that a model may lower. An equal number that a program gives is an ordinary `int`, and stays."""
 
 
-@dataclass
+@dataclass(slots=True)
 class PipelineConfig:
     """Which model runs, on which devices, within which limits. `PipelineConfig.help()` explains each field.
 
     Fields of our own are keywords too: `revision`, `max_batch_tokens`, `max_step_ms`, `weights_dtype`, `cache_dtype`,
-    `quantize`, `reproducible` and `python`. Fields are checked when they are used, all at once.
+    `quantize`, `reproducible`, `exact_activations` and `python`. Fields are checked when they are used, all at once.
 
     >>> config = PipelineConfig("org/name", cache_strategy=KVCacheStrategy.paged)
     >>> config.max_length, config.short_name
@@ -333,12 +333,20 @@ class PipelineConfig:
     cache_dtype: Optional[str] = field(default=None, kw_only=True)
     quantize: Optional[str] = field(default=None, kw_only=True)
     reproducible: Optional[str] = field(default=None, kw_only=True)
+    exact_activations: bool = field(default=False, kw_only=True)
     python: Optional[Path] = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self.huggingface_repo_id = os.fspath(self.huggingface_repo_id)
         paths: Any = self.weight_path
-        self.weight_path = [Path(paths)] if isinstance(paths, (str, Path)) else list(map(Path, paths))
+        listed: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        if not isinstance(listed, Iterable):
+            raise TypeError(f"weight_path: got {type(paths).__name__}, expected a path or a list of paths")
+        self.weight_path = [Path(path) for path in listed]
+        devices: Any = self.device_specs
+        if isinstance(devices, (str, DeviceSpec)):
+            one: Any = [devices]
+            self.device_specs = one
 
     @staticmethod
     def help() -> dict[str, str]:
@@ -454,8 +462,9 @@ class PipelineConfig:
             _weights_repo_id=self._weights_repo_id,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_devices": [], "_huggingface_config": None}
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        state = {one.name: getattr(self, one.name) for one in fields(self)}
+        return None, {**state, "_devices": [], "_huggingface_config": None}
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {

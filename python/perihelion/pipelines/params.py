@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import copy
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from hashlib import blake2s
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perihelion import _perihelion
+from perihelion.driver.buffer import _wrap
+
+from . import keywords
+from .schemas import close_objects, schema_of
 
 __all__ = [
     "Chunk",
+    "Classification",
     "CompletionOutput",
     "Histogram",
     "Logprob",
+    "LogitsProcessor",
     "Metrics",
     "Ranked",
     "RequestOutput",
     "SamplingParams",
     "Timings",
     "TokenScores",
+    "ToolCall",
     "Usage",
 ]
 
+LogitsProcessor = Callable[[list[int], NDArray[np.float32]], Optional[NDArray[np.float32]]]
+"""Gets the tokens of the answer so far and the logits of the next one, and changes them in place or returns others. The
+model waits for it on a thread of its own, so it must not ask the same model."""
 
-@dataclass
+
+@dataclass(slots=True)
 class SamplingParams:
     """How tokens are chosen, and when an answer ends.
 
@@ -70,15 +90,70 @@ class SamplingParams:
     """Leave special tokens out of the text."""
     cache_salt: str | None = None
     """With prefix caching, only requests of the same salt share pages."""
-    json_schema: Mapping[str, Any] | str | None = None
-    """Answers are JSON of this schema, an object or its text. An answer has at most one form: this, `regex`, `grammar`
-    or `choice`."""
+    json_schema: Any = None
+    """Answers are JSON of this schema: an object or its text, a class of pydantic, a dataclass, a `TypedDict`, or another
+    type. An answer has at most one form: this, `regex`, `grammar` or `choice`."""
     regex: str | None = None
     """Answers match this regular expression from start to end."""
     grammar: str | None = None
     """Answers follow this grammar, in GBNF or Lark."""
     choice: Sequence[str] | None = None
     """Answers are one of these texts."""
+    disable_any_whitespace: bool = False
+    """JSON of `json_schema` has no white space between its parts, so that models cannot go on with it."""
+    disable_additional_properties: bool = False
+    """Objects of `json_schema` have no further properties, wherever the schema does not say whether they may."""
+    allowed_token_ids: Sequence[int] | None = None
+    """The only tokens of answers. If a form leaves one continuation, that comes in any case."""
+    bad_words: Sequence[str] | None = None
+    """Texts that answers do not have, as the tokens that spell them."""
+    logits_processors: Sequence[LogitsProcessor] | None = None
+    """Called for each token, in this order. All requests wait for them, so that answers take longer. `logprobs` are those
+    of the model, before them."""
+
+    def clone(self) -> SamplingParams:
+        """A copy that can be changed, with its lists. Logits processors are the same objects.
+
+        >>> params = SamplingParams(stop=["."])
+        >>> params.clone() == params and params.clone().stop is not params.stop
+        True
+        """
+        return copy.deepcopy(self, {id(one): one for one in self.logits_processors or ()})
+
+    def _schema(self) -> Any:
+        """The schema of answers."""
+        if self.json_schema is None:
+            return None
+        schema = schema_of(self.json_schema)
+        if self.disable_additional_properties or self.disable_any_whitespace:
+            schema = json.loads(schema) if isinstance(schema, str) else schema
+        if self.disable_additional_properties:
+            schema = close_objects(schema)
+        if self.disable_any_whitespace and isinstance(schema, Mapping):
+            schema = {**schema, "x-guidance": {"whitespace_flexible": False}}
+        return schema
+
+    def _process_logits(self, generated: list[int], buffer: _perihelion.Buffer) -> None:
+        logits: NDArray[np.float32] = _wrap(buffer).to_numpy()
+        for process in self.logits_processors or ():
+            changed = process(generated, logits)
+            if changed is not None and changed is not logits:
+                logits[...] = changed
+
+
+def _hinting(init: Callable[..., None]) -> Callable[..., None]:
+    """Says what keywords of other libraries are called."""
+    known = {one.name for one in fields(SamplingParams)}
+
+    @functools.wraps(init)
+    def wrapper(self: SamplingParams, *args: Any, **kwargs: Any) -> None:
+        keywords.refuse_unknown("SamplingParams", kwargs, known, keywords.SAMPLING)
+        init(self, *args, **kwargs)
+
+    return wrapper
+
+
+setattr(SamplingParams, "__init__", _hinting(SamplingParams.__init__))
 
 
 @dataclass(frozen=True)
@@ -112,18 +187,45 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool, whose result the model waits for."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class CompletionOutput:
     """One answer to a prompt."""
 
     index: int
     text: str = field(repr=True)
+    """Without reasoning and calls, if it answers a conversation."""
     token_ids: list[int] = field(repr=False)
     logprobs: list[dict[int, Logprob]] | None = field(repr=False)
     cumulative_logprob: float | None = field(repr=False)
     finish_reason: str
-    """ "stop" or "length"."""
+    """ "stop", "length", or "tool_calls" if the model waits for the results of calls."""
     stop_reason: str | int | None
     """The stop string or stop token that ended it; `None` for the model's own end of text."""
+    reasoning: str | None = None
+    """The reasoning before the answer to a conversation."""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message, with which a conversation goes on."""
+        calls = [
+            {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+            for call in self.tool_calls
+        ]
+        return {
+            "role": "assistant",
+            "content": self.text,
+            **({"reasoning_content": self.reasoning} if self.reasoning else {}),
+            **({"tool_calls": calls} if calls else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -159,6 +261,21 @@ class RequestOutput:
         """The log-probabilities of the first answer, if they were asked for."""
         return self.outputs[0].logprobs
 
+    @property
+    def reasoning(self) -> str | None:
+        """The reasoning of the first answer."""
+        return self.outputs[0].reasoning
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls of the first answer."""
+        return self.outputs[0].tool_calls
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The first answer as a message, with which a conversation goes on."""
+        return self.outputs[0].message
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -172,6 +289,10 @@ class Chunk:
     stop_reason: str | int | None
     usage: Usage | None
     """What the request took, in the last chunk."""
+    reasoning: str = ""
+    """The new reasoning of an answer to a conversation."""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    """Calls that became whole."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +304,17 @@ class TokenScores:
     token_ids: list[int]
     logprobs: list[float | None]
     """Natural logarithms; the first token has none."""
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The scores of a text."""
+
+    label: str
+    """The label with the highest score; of equal ones, the first."""
+    score: float
+    scores: dict[str, float]
+    """The score of each label."""
 
 
 @dataclass(frozen=True)
@@ -255,12 +387,26 @@ def _finish(reason: Any, params: SamplingParams) -> tuple[str, str | int | None]
     return name, token
 
 
-def _completion(index: int, answer: Any, params: SamplingParams) -> CompletionOutput:
-    text, tokens, scores, _, reason, _, _ = answer
+def _calls(calls: list[Any], request: Any) -> list[ToolCall]:
+    """Calls with ids, which follow from the request if the model gave none."""
+
+    def made(call: Any) -> ToolCall:
+        index, own, name, arguments = call
+        digest = blake2s(repr((request, index)).encode(), digest_size=12).hexdigest()
+        return ToolCall(own or f"call_{digest}", name, json.loads(arguments))
+
+    return [made(call) for call in calls]
+
+
+def _completion(index: int, answer: Any, params: SamplingParams, request: Any) -> CompletionOutput:
+    text, tokens, scores, _, reason, _, _, reasoning, calls = answer
     finish_reason, stop_reason = _finish(reason, params)
     logprobs = _logprobs(scores, params.logprobs)
     total = None if logprobs is None else sum(chosen[1] for chosen, _ in scores)
-    return CompletionOutput(index, text, tokens, logprobs, total, finish_reason, stop_reason)
+    tool_calls = _calls(calls, (index, *request)) if calls else []
+    return CompletionOutput(
+        index, text, tokens, logprobs, total, finish_reason, stop_reason, reasoning or None, tool_calls
+    )
 
 
 def _output(prompt: str | None, tokens: list[int], answers: list[Any], params: SamplingParams, seed: int) -> RequestOutput:
@@ -271,7 +417,7 @@ def _output(prompt: str | None, tokens: list[int], answers: list[Any], params: S
     usage = Usage(usages[0][0], usages[0][1], sum(generated for _, _, generated in usages))
     times = [answer[6] for answer in answers]
     timings = Timings(_of(min, [t[0] for t in times]), _of(min, [t[1] for t in times]), _of(max, [t[2] for t in times]))
-    outputs = [_completion(index, answer, params) for index, answer in enumerate(answers)]
+    outputs = [_completion(index, answer, params, (seed, tokens)) for index, answer in enumerate(answers)]
     return RequestOutput(prompt, tokens, prompt_logprobs, outputs, usage, timings, seed)
 
 
@@ -280,8 +426,8 @@ def _of(choose: Any, times: list[float | None]) -> float | None:
     return choose(known) if known else None
 
 
-def _chunk(chunk: Any, params: SamplingParams) -> Chunk:
-    text, tokens, scores, reason, usage = chunk
+def _chunk(chunk: Any, params: SamplingParams, request: Any) -> Chunk:
+    text, tokens, scores, reason, usage, reasoning, calls = chunk
     finish_reason, stop_reason = (None, None) if reason is None else _finish(reason, params)
     logprobs = _logprobs(scores, params.logprobs)
     usage = None if usage is None else Usage(*usage)
@@ -294,5 +440,7 @@ def _chunk(chunk: Any, params: SamplingParams) -> Chunk:
         finish_reason=finish_reason,
         stop_reason=stop_reason,
         usage=usage,
+        reasoning=reasoning,
+        tool_calls=_calls(calls, request) if calls else [],
     )
     return made

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
-from perihelion.engine import InferenceSession
 
-from .config import PipelineConfig, _warn
-from .embedder import _USUAL
-from .llm import _config, _Model
+from . import keywords
+from .classifier import _Scorer
 from .params import Ranked
 
 __all__ = ["Reranker"]
 
 
-class Reranker(_Model[_perihelion.Reranker]):
+class Reranker(_Scorer):
     """A model that ranks documents by how well they answer a query (a cross-encoder), from many threads and tasks at
     once.
 
@@ -26,6 +23,7 @@ class Reranker(_Model[_perihelion.Reranker]):
         model: a name on a hub, a folder, a file, or a `PipelineConfig`.
         num_threads: how many threads compute; `None` is one for each core.
         session: where the model runs; `None` makes a session for it.
+        progress: as for `LLM`.
         fields: fields of `PipelineConfig`. Without a `PipelineConfig`, their defaults are for large batches.
 
     Raises:
@@ -35,24 +33,7 @@ class Reranker(_Model[_perihelion.Reranker]):
         ValueError: the model makes no scores.
     """
 
-    def __init__(
-        self,
-        model: str | Path | PipelineConfig | None = None,
-        *,
-        num_threads: int | None = None,
-        session: InferenceSession | None = None,
-        **fields: Any,
-    ) -> None:
-        config = _config(model, _USUAL, fields)
-        native_session = None if session is None else session._native
-        self._native = _perihelion.Reranker(config._native, num_threads or 0, native_session)
-        self._config = config._decided(self._native.config())
-        _warn(self._native.warnings())
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name
+    _ranks = True
 
     @property
     def max_length(self) -> int:
@@ -81,7 +62,8 @@ class Reranker(_Model[_perihelion.Reranker]):
             PromptTooLong: the query and a document are too long together.
             ValueError: the model has several labels, or takes no instruction.
         """
-        return _ranked(self._native.rank(query, documents, top_n, prompt, truncate).next(), documents)
+        documents = keywords.texts("documents", documents)
+        return _ranked(self._answers(query, documents, top_n, prompt, truncate).next(), documents)
 
     async def arank(
         self,
@@ -95,12 +77,24 @@ class Reranker(_Model[_perihelion.Reranker]):
         """As `rank`, for asyncio. Cancelling the task cancels what was not computed yet."""
         from perihelion.aio import _running
 
-        answers = self._native.rank(query, documents, top_n, prompt, truncate)
+        documents = keywords.texts("documents", documents)
+        answers = self._answers(query, documents, top_n, prompt, truncate)
         return _ranked(await _running().next(answers), documents)
 
     def status(self) -> dict[str, int]:
         """Documents that wait, and batches, documents and tokens that were computed."""
         return self._native.status()
+
+    def _answers(
+        self, query: Any, documents: list[str], top_n: Any, prompt: Any, truncate: Any
+    ) -> _perihelion.Answers:
+        return self._native.rank(
+            keywords.text("query", query),
+            documents,
+            keywords.whole("top_n", top_n, 0, optional=True),
+            keywords.text("prompt", prompt, optional=True),
+            keywords.flag("truncate", truncate),
+        )
 
     def __repr__(self) -> str:
         return f"Reranker({self.model!r})"

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::json;
-use serve::Keys;
+use serve::{KeyLimits, Keys};
 
 use crate::exit::Usage;
 use crate::output;
@@ -14,11 +14,15 @@ const EXAMPLES: &str = "\
 Examples:
   peri key alice --key-file keys
   peri key prometheus --scopes metrics
+  peri key guest --requests-per-minute 20 --tokens-per-minute 20000
   peri serve --host 0.0.0.0 --key-file keys";
 
 const DETAILS: &str = "\
 The key is printed once and is stored nowhere; the file holds its hash. SIGHUP makes a running server read the file \
 again. To revoke a key, delete its line.
+
+Limits are of all clients with the key together. A limit per minute fills up evenly, and all of it can be used at once; \
+requests beyond it get the status 429 and a Retry-After header. Keys without limits share the server in turns.
 
 JSON (--json): name, scopes, key, line.";
 
@@ -31,6 +35,15 @@ pub(crate) struct Arguments {
     /// What the key allows: infer, metrics and admin, with commas between them
     #[arg(long, value_name = "SCOPES", default_value = "infer")]
     scopes: String,
+    /// The most requests to models in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    requests_per_minute: Option<u32>,
+    /// The most tokens of prompts and answers in a minute
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    tokens_per_minute: Option<u32>,
+    /// The most requests to models at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrent_requests: Option<u32>,
     /// Append the line to this key file, which is created if it does not exist
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -41,8 +54,10 @@ pub(crate) struct Arguments {
 
 /// Makes a key, and prints it with its line.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { name, scopes, key_file, json } = arguments;
-    let (key, line) = Keys::generate(name, scopes).map_err(Usage)?;
+    let &Arguments { requests_per_minute, tokens_per_minute, concurrent_requests, .. } = arguments;
+    let limits = KeyLimits { requests_per_minute, tokens_per_minute, concurrent_requests };
+    let Arguments { name, scopes, key_file, json, .. } = arguments;
+    let (key, line) = Keys::generate(name, scopes, &limits).map_err(Usage)?;
     if let Some(path) = key_file {
         append(path, &line).with_context(|| format!("cannot write the key to {}", path.display()))?;
     }

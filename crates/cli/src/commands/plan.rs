@@ -189,10 +189,10 @@ impl Report {
         json!({
             "model": self.model,
             "architecture": self.architecture(),
-            "task": match (plan.is_classifier(), plan.is_encoder()) {
-                (true, _) => "text_classification",
-                (false, false) => "text_generation",
-                (false, true) => "embeddings_generation",
+            "task": match plan.is_classifier() {
+                true => "text_classification",
+                false if plan.makes_text() => "text_generation",
+                false => "embeddings_generation",
             },
             "parameters": plan.parameters(),
             "active_parameters": plan.network().map(active),

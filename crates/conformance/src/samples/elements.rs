@@ -116,6 +116,13 @@ impl List {
                 self.add(&format!("to {to}"), Cast { to }, vec![x], Tolerance::Exact);
             }
         }
+        for to in DType::every().filter(|dtype| dtype.is_float8() || dtype.is_sub_byte()) {
+            for from in FLOATS.into_iter().chain([DType::I8, DType::U32, DType::Bool, DType::F8E5M2]) {
+                // As many elements as fill bytes.
+                let x = self.random.tensor(from, [2, 300], 30.0);
+                self.add(&format!("to {to}"), Cast { to }, vec![x], Tolerance::Exact);
+            }
+        }
     }
 
     pub(super) fn elementwise(&mut self) {

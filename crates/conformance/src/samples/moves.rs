@@ -6,7 +6,7 @@ use super::{FLOATS, INTEGERS, List, rounding, unary};
 use crate::Tolerance;
 use crate::data::{AWKWARD, cast};
 use graph::ops::*;
-use graph::{Dim, dims};
+use graph::{DeviceRef, Dim, dims};
 
 /// One dtype of each width, and those that have a kernel of their own somewhere.
 const DTYPES: [DType; 5] = [DType::F32, DType::Bool, DType::BF16, DType::I64, DType::U8];
@@ -75,7 +75,12 @@ impl List {
             for shape in [&[][..], &[0, 4], &[3, 17], &[1000, 33]] {
                 let dims = shape.iter().copied().map(Dim::from).collect();
                 let what = format!("{dtype}{shape:?}");
-                self.add(&what, CreateBuffer { dtype, shape: dims }, vec![], Tolerance::Exact);
+                self.add(
+                    &what,
+                    CreateBuffer { dtype, shape: dims, device: DeviceRef::Cpu },
+                    vec![],
+                    Tolerance::Exact,
+                );
             }
         }
         let (x, y) = (self.random.floats([3, 17], 1.0), self.random.floats([3, 17], 1.0));
@@ -89,6 +94,8 @@ impl List {
             let dims = shape.iter().copied().map(Dim::from).collect();
             let rebind = Rebind { shape: dims, symbols: vec![], message: None };
             self.add("", rebind, vec![x.clone()], Tolerance::Exact);
+            let transfer = Transfer { device: DeviceRef::Cpu };
+            self.add("", transfer, vec![x.clone()], Tolerance::Exact);
             self.add("", ShapeToTensor, vec![x], Tolerance::Exact);
         }
     }
@@ -325,7 +332,8 @@ impl List {
                 for shape in [dims![17].to_vec(), dims![3, 1000].to_vec(), dims![0, 3].to_vec()] {
                     let what = format!("{number} {dtype}{shape:?}");
                     let op = Random { distribution, dtype, shape, seed: u64::MAX - 5 };
-                    self.add(&what, op, vec![], Tolerance::Exact);
+                    self.add(&what, op.clone(), vec![], Tolerance::Exact);
+                    self.add(&what, op, vec![Tensor::scalar(-9i64)], Tolerance::Exact);
                 }
             }
         }

@@ -45,7 +45,7 @@ impl ElementKernel for CastKernel {
     }
 }
 
-/// Converts elements to a plain dtype.
+/// Converts elements to a plain dtype of whole bytes.
 ///
 /// # Panics
 /// If there are not as many in the result.
@@ -55,6 +55,7 @@ pub(crate) fn cast(from: DType, to: DType, x: &[u8], result: &mut [u8]) {
         (DType::BF16, DType::F32) => bf16::widen(&elements(x), elements_mut(result)),
         (DType::F32, DType::F16) => f16::narrow(&elements(x), elements_mut(result)),
         (DType::F32, DType::BF16) => bf16::narrow(&elements(x), elements_mut(result)),
+        (from, to) if to.is_float8() => to_float8(from, to, x, result),
         (DType::Bool, to) => to_any::<u8>(to, x, result),
         (from, to) => with_type!(from, S => to_any::<S>(to, x, result), _ => {
             // Blocks and 8-bit floats, by way of f32, which holds them exactly.
@@ -179,6 +180,23 @@ where
         let stage = &mut stage[..block.len()];
         to_f32(dtype, &from[bytes(start)..][..bytes(block.len())], stage);
         one_by_one(stage, block);
+    });
+}
+
+fn to_float8(from: DType, to: DType, x: &[u8], result: &mut [u8]) {
+    with_type!(from, S => {
+        for (slot, &x) in result.iter_mut().zip(elements::<S>(x).iter()) {
+            *slot = float8::encode_f64(to, To::<f64>::to(x));
+        }
+    }, _ => {
+        // Truth values, blocks and 8-bit floats, by way of f32, which holds them exactly.
+        let bytes = |elements: usize| from.bytes_for(elements).expect("chunks are of whole blocks");
+        let mut stage = [0f32; BLOCK];
+        for_blocks(0, result, |start, block| {
+            let stage = &mut stage[..block.len()];
+            to_f32(from, &x[bytes(start)..][..bytes(block.len())], stage);
+            block.iter_mut().zip(stage).for_each(|(slot, x)| *slot = float8::encode(to, *x));
+        });
     });
 }
 

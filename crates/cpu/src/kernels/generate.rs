@@ -102,12 +102,14 @@ impl Kernel for RandomKernel {
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
+        let seed = (!call.inputs.is_empty()).then(|| elements::<i64>(view(&call, 0).bytes)[0]);
+        let op = self.op.with_seed(seed.unwrap_or(0));
         let result = &mut *call.outputs[0].bytes;
-        match self.op.dtype {
-            DType::F16 => self.draw(elements_mut::<f16>(result)),
-            DType::BF16 => self.draw(elements_mut::<bf16>(result)),
-            DType::F32 => self.draw(elements_mut::<f32>(result)),
-            DType::F64 => self.draw(elements_mut::<f64>(result)),
+        match op.dtype {
+            DType::F16 => self.draw(&op, elements_mut::<f16>(result)),
+            DType::BF16 => self.draw(&op, elements_mut::<bf16>(result)),
+            DType::F32 => self.draw(&op, elements_mut::<f32>(result)),
+            DType::F64 => self.draw(&op, elements_mut::<f64>(result)),
             other => panic!("random numbers of type {other}, which the type rule refuses"),
         }
         Ok(())
@@ -115,10 +117,10 @@ impl Kernel for RandomKernel {
 }
 
 impl RandomKernel {
-    fn draw<T: Accumulate<Sum = f64>>(&self, result: &mut [T]) {
+    fn draw<T: Accumulate<Sum = f64>>(&self, op: &Random, result: &mut [T]) {
         self.pool.run_on_pieces(result, CHUNK, &|index, piece| {
             for (i, slot) in piece.iter_mut().enumerate() {
-                *slot = T::finish(ReduceKind::Sum, self.op.element((index * CHUNK + i) as u64), 1);
+                *slot = T::finish(ReduceKind::Sum, op.element((index * CHUNK + i) as u64), 1);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Kinds of nodes that give elements other places: shapes, slices, repetition.
 
 use graph::ops::*;
-use graph::{Dim, Error, Index, Value, dims};
+use graph::{DeviceRef, Dim, Error, Index, Value, dims};
 use tensor::{DType, Tensor};
 
 use crate::data::Noise;
@@ -28,6 +28,7 @@ pub(crate) const KINDS: &[Kindred] = &[
     window,
     shape_to_tensor,
     rebind,
+    transfer,
     range,
     random,
 ];
@@ -205,6 +206,12 @@ fn rebind(g: &mut Growth) -> Result<Vec<Value>, Error> {
     shape[axis] = if is_new { Dim::symbol(&symbol) } else { g.size(x, axis).into() };
     let symbols = if is_new { vec![symbol] } else { vec![] };
     g.b.ops(Rebind { shape, symbols, message: Some("as said".to_string()) }, &[x])
+}
+
+/// To where it is.
+fn transfer(g: &mut Growth) -> Result<Vec<Value>, Error> {
+    let x = g.any(0)?;
+    g.b.ops(Transfer { device: DeviceRef::Cpu }, &[x])
 }
 
 fn range(g: &mut Growth) -> Result<Vec<Value>, Error> {

@@ -110,7 +110,7 @@ fn artifacts_compute_as_compiled_and_are_watched_as_loaded() {
     assert!(plan.contains("\n  with fi_top_k = true, nan_check = true\n"), "{plan}");
     let model = other.load(&path, &()).unwrap();
     let root = model.execute(&[Buffer::from_slice([1], &[-1f32])]);
-    assert_eq!(message(root), "step 0, sqrt: result 0, f32[1], is NaN at [0]");
+    assert_eq!(message(root), "step 0, sqrt: result 0, f32[1], is NaN at [0] (1 NaN, 0 Inf)");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn wrong_weights_are_named() {
     check(put("c", Tensor::zeros(DType::F16, [2])), "weight `c`: got f16[2], expected f32[2]");
     check(
         put("a", noise([2, 2], 1).permute(&[1, 0])),
-        "weight `a`: got strides [1, 2] with shape [2, 2], expected a row-major tensor",
+        "weight `a`: got strides [1, 2] with shape [2, 2], expected a row-major tensor; .contiguous() makes one",
     );
     check(put("z", noise([1], 1)), "weights that no model uses: z");
 }
@@ -88,7 +88,7 @@ fn unused_weights_must_be_row_major_too() {
     let mut weights = weights();
     weights.insert("extra".to_string(), noise([2, 3], 1).permute(&[1, 0]));
     let error = init(&weights, InitOptions::default()).unwrap_err().to_string();
-    let expected = "weight `extra`: got strides [1, 3] with shape [3, 2], expected a row-major tensor";
+    let expected = "weight `extra`: got strides [1, 3] with shape [3, 2], expected a row-major tensor; .contiguous() makes one";
     assert_eq!(error, expected);
     // A registry that does not tell its names is asked for none.
     assert!(init(&|name: &str| weights.get(name).cloned(), InitOptions::default()).is_ok());

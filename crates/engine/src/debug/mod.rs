@@ -4,6 +4,7 @@ pub(crate) mod crash;
 pub(crate) mod dump;
 mod environment;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,9 @@ use crate::{AssertLevel, LogLevel, PrintStyle, UninitializedReadMode};
 /// Every session has one ([`crate::InferenceSession::debug`]); what it leaves unset is taken from the one of the
 /// process ([`DebugConfig::process`]), and then from the environment variable `PERIHELION_DEBUG` (`MODULAR_DEBUG` if that
 /// is unset): names in kebab case with commas between them, as in `nan-check, assert-level=all`. A name alone turns on,
-/// `sensible` stands for [`DebugConfig::sensible_mode`], and unknown names are told on standard error.
+/// `sensible` stands for [`DebugConfig::sensible_mode`], and unknown names are told on standard error. Before the variable,
+/// the section `[max-debug]` of `modular.cfg` counts, whose lines are such names with values. The file is in the folder that
+/// `MODULAR_HOME` names, else in `.modular` in the home folder (or in `TEST_TMPDIR`).
 ///
 /// Checks take effect for what is compiled afterwards; `device_sync_mode`, the stack traces and the print style at once.
 #[derive(Debug, Default)]
@@ -35,6 +38,8 @@ struct Values {
     assert_level: Option<AssertLevel>,
     ir_output_dir: Option<PathBuf>,
     print_style: Option<PrintStyle>,
+    /// The texts that options were set to, by the name of the option.
+    texts: BTreeMap<&'static str, String>,
 }
 
 macro_rules! flags {
@@ -59,7 +64,7 @@ macro_rules! flags {
 }
 
 macro_rules! values {
-    ($($(#[$docs:meta])* $get:ident, $set:ident: $Value:ty;)*) => {
+    ($($(#[$docs:meta])* $get:ident, $set:ident, $unset:ident: $Value:ty;)*) => {
         impl DebugConfig {
             $(
                 $(#[$docs])*
@@ -69,7 +74,16 @@ macro_rules! values {
 
                 #[doc = concat!("Sets [`DebugConfig::", stringify!($get), "`].")]
                 pub fn $set(&self, value: impl Into<$Value>) {
-                    self.values().$get = Some(value.into());
+                    let mut values = self.values();
+                    values.texts.remove(stringify!($get));
+                    values.$get = Some(value.into());
+                }
+
+                #[doc = concat!("Unsets [`DebugConfig::", stringify!($get), "`] here.")]
+                pub fn $unset(&self) {
+                    let mut values = self.values();
+                    values.texts.remove(stringify!($get));
+                    values.$get = None;
                 }
             )*
         }
@@ -77,7 +91,7 @@ macro_rules! values {
 }
 
 flags! {
-    /// Whether the step that makes the first NaN fails its call.
+    /// Whether the step that makes the first NaN, or an infinity of operands that have none, fails its call.
     NanCheck, nan_check, set_nan_check;
     /// Whether memory is filled with a pattern before it is written, and reads of that pattern are found.
     UninitializedReadCheck, uninitialized_read_check, set_uninitialized_read_check;
@@ -96,15 +110,15 @@ flags! {
 
 values! {
     /// What an uninitialized read does. Unset: the call fails.
-    uninitialized_read_mode, set_uninitialized_read_mode: UninitializedReadMode;
+    uninitialized_read_mode, set_uninitialized_read_mode, unset_uninitialized_read_mode: UninitializedReadMode;
     /// The level at which each op that runs is logged. Unset: it is not.
-    op_log_level, set_op_log_level: LogLevel;
+    op_log_level, set_op_log_level, unset_op_log_level: LogLevel;
     /// Which checks stay in compiled models. Unset: [`AssertLevel::Safe`].
-    assert_level, set_assert_level: AssertLevel;
+    assert_level, set_assert_level, unset_assert_level: AssertLevel;
     /// The directory where compiling writes the graph after each pass, and the plan.
-    ir_output_dir, set_ir_output_dir: PathBuf;
+    ir_output_dir, set_ir_output_dir, unset_ir_output_dir: PathBuf;
     /// How the values of [`graph::ops::Print`] are shown. Unset: [`PrintStyle::Compact`].
-    print_style, set_print_style: PrintStyle;
+    print_style, set_print_style, unset_print_style: PrintStyle;
 }
 
 impl DebugConfig {
@@ -117,6 +131,16 @@ impl DebugConfig {
         self.set_stack_trace_on_error(true);
         self.set_stack_trace_on_crash(true);
         self.set_source_tracebacks(true);
+    }
+
+    /// Returns the text that an option was set to. Another spelling may mean the same value.
+    pub fn text(&self, option: &str) -> Option<String> {
+        self.layers().find_map(|layer| layer.values().texts.get(option).cloned())
+    }
+
+    /// Sets [`DebugConfig::text`], after the option itself, which forgets it.
+    pub fn set_text(&self, option: &'static str, text: &str) {
+        self.values().texts.insert(option, text.to_string());
     }
 
     /// Unsets everything that was set here.

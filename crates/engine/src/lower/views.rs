@@ -7,7 +7,7 @@ pub(super) fn views(graph: &Graph, node: &Node) -> Option<Vec<Dim>> {
     let source = graph.ty(*node.inputs.first()?);
     let start = || Some(vec![Dim::from(0)]);
     match &node.op {
-        Op::Reshape(_) | Op::Rebind(_) => start(),
+        Op::Reshape(_) | Op::Rebind(_) | Op::Transfer(_) => start(),
         // Nothing is repeated, so only axes of size 1 were added.
         Op::Broadcast(_) if graph.ty(node.outputs[0]).elements() == source.elements() => start(),
         // Axes of size 1 move; the others keep their order.

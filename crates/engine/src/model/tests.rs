@@ -92,13 +92,16 @@ fn parts_of_buffers_are_inputs_and_outputs() {
 
     let gaps = Buffer::zeros(DType::F32, [2, 4]).slice(&[Index::ALL, Index::ALL.step(2)]).unwrap();
     let error = model.execute(std::slice::from_ref(&gaps)).unwrap_err().to_string();
-    assert_eq!(error, "input 0 'x': got strides [4, 2], expected a row-major buffer");
+    assert_eq!(
+        error,
+        "input 0 'x': got strides [4, 2], expected a row-major buffer; .contiguous() makes one"
+    );
     let x = Buffer::zeros(DType::F32, [2, 2]);
     let error = model
         .execute_into(std::slice::from_ref(&x), &[gaps], &ExecuteOptions::default())
         .unwrap_err()
         .to_string();
-    assert_eq!(error, "output 0: got strides [4, 2], expected a row-major buffer");
+    assert_eq!(error, "output 0: got strides [4, 2], expected a row-major buffer; .contiguous() makes one");
     let error = model
         .execute_into(&[x], &[Buffer::zeros(DType::F32, [2, 2]).read_only()], &ExecuteOptions::default())
         .unwrap_err();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use graph::{DeviceRef, Graph, Op};
+use tensor::MAX_RANK;
 
 use super::source::{is_artifact, read_module};
 use super::{GraphSource, InferenceSession};
@@ -24,6 +25,9 @@ pub struct CompileOptions {
     pub custom_extensions: Extensions,
     /// Where models compute the same bits, if not where the session says. Artifacts have a setting of their own.
     pub reproducible: Option<Reproducible>,
+    /// Whether quantized weights are multiplied with activations as they are, if not as the session says. Artifacts have a
+    /// setting of their own.
+    pub exact_activations: Option<bool>,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -83,6 +87,7 @@ impl InferenceSession {
         check_names(graphs)?;
         let mut settings = self.kernel_settings();
         settings.reproducible = options.reproducible.unwrap_or(settings.reproducible);
+        settings.exact_activations = options.exact_activations.unwrap_or(settings.exact_activations);
         // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
         let watched = watched || settings.source_tracebacks;
@@ -124,7 +129,7 @@ impl InferenceSession {
         settings: &KernelSettings,
     ) -> Result<Graph, Error> {
         graph.verify()?;
-        self.check_devices(graph)?;
+        self.check_types(graph)?;
         check_constants(graph)?;
         let mut graph = graph.clone();
         extensions.adopt(&mut graph)?;
@@ -145,7 +150,7 @@ impl InferenceSession {
         check_names(&graphs)?;
         for graph in &graphs {
             graph.verify()?;
-            self.check_devices(graph)?;
+            self.check_types(graph)?;
             extensions.check_all(graph)?;
         }
         let settings = artifact.settings().watched_as(&self.kernel_settings());
@@ -154,21 +159,25 @@ impl InferenceSession {
         Ok(CompiledModel { stored: StoredWeights::of(artifact, constants)?.map(Arc::new), ..compiled })
     }
 
-    /// Values live in host memory so far, whatever computes them, also in the graphs that nodes run.
-    fn check_devices(&self, graph: &Graph) -> Result<(), Error> {
+    /// Values live in host memory so far, whatever computes them, and have few axes, also in the graphs that nodes run.
+    fn check_types(&self, graph: &Graph) -> Result<(), Error> {
         let regions = graph.nodes().flat_map(|(_, node)| node.op.regions());
-        regions.into_iter().try_for_each(|region| self.check_devices(region))?;
-        let values =
-            graph.nodes().flat_map(|(_, node)| &node.outputs).chain(graph.inputs().iter().map(|i| &i.value));
-        match values.copied().find(|&value| graph.ty(value).device != DeviceRef::Cpu) {
-            None => Ok(()),
-            Some(value) => {
+        regions.into_iter().try_for_each(|region| self.check_types(region))?;
+        let results = graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
+        for value in graph.inputs().iter().map(|input| input.value).chain(results) {
+            let ty = graph.ty(value);
+            let fault = if ty.device != DeviceRef::Cpu {
                 let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
-                let (ty, names) = (graph.ty(value), names.join(", "));
-                let message = format!("a value is {ty}, but the session's devices are: {names}");
-                Err(Error::compile(graph, graph.node_of(value), message))
-            }
+                format!("but the session's devices are: {}", names.join(", "))
+            } else if ty.rank() > MAX_RANK {
+                format!("which has {} axes; programs that run have at most {MAX_RANK}", ty.rank())
+            } else {
+                continue;
+            };
+            let message = format!("a value is {ty}, {fault}");
+            return Err(Error::compile(graph, graph.node_of(value), message));
         }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::log;
 use crate::settings::turns_on;
@@ -13,6 +14,9 @@ use crate::{
 
 /// The variable that [`InferenceSession::gpu_profiling`] overrides.
 const PROFILING: &str = "PERIHELION_ENABLE_PROFILING";
+
+/// The variable of MAX programs, which is read if ours is unset.
+const OTHER_PROFILING: &str = "MODULAR_ENABLE_PROFILING";
 
 impl InferenceSession {
     /// What the next compile is set to.
@@ -112,7 +116,8 @@ impl InferenceSession {
     }
 
     /// Measures the calls of models on any device: `off`, `on` (each step) or `detailed` (also the shapes they saw, and
-    /// the phases of calls). Overrides the environment variable `PERIHELION_ENABLE_PROFILING`.
+    /// the phases of calls). Overrides the environment variable `PERIHELION_ENABLE_PROFILING`, or
+    /// `MODULAR_ENABLE_PROFILING` if that is unset.
     ///
     /// What was measured goes into a trace for Perfetto ([`InferenceSession::set_trace_file`]) and into a summary
     /// ([`InferenceSession::profile_summary`]). A device marks the steps for its own tools ([`crate::Marker`]).
@@ -126,6 +131,24 @@ impl InferenceSession {
     {
         self.settings().profiling = mode.try_into()?;
         Ok(())
+    }
+
+    /// Adds a range of the caller's own work, on this thread, to the trace. Does nothing unless calls are measured in
+    /// detail ([`Profiling::Detailed`]).
+    ///
+    /// # Errors
+    /// If the trace cannot be written.
+    pub fn record_range(
+        &self,
+        name: &str,
+        category: &'static str,
+        start: Instant,
+        duration: Duration,
+    ) -> Result<(), Error> {
+        if self.settings().profiling != Profiling::Detailed {
+            return Ok(());
+        }
+        self.instruments.recorder.record_range(name, category, start, duration)
     }
 
     /// The file of the trace. Unset, it is what the environment variable `PERIHELION_TRACE_FILE` names, or else
@@ -192,12 +215,12 @@ impl InferenceSession {
 /// If the profiling mode is none, or [`log::show_logs`] would fail.
 pub(crate) fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<KernelSettings, Error> {
     let on = |name: &str| variable(name).is_some_and(|word| turns_on(&word));
-    let profiling = match variable(PROFILING).as_deref() {
-        None | Some("") => Profiling::Off,
-        Some("1" | "true") => Profiling::On,
-        Some("0" | "false") => Profiling::Off,
-        Some(mode) => {
-            mode.parse().map_err(|_| Error::setting(PROFILING, mode, "one of off, on, detailed"))?
+    let set = [PROFILING, OTHER_PROFILING].into_iter().find_map(|name| Some((name, variable(name)?)));
+    let profiling = match set.as_ref().map(|(name, mode)| (*name, &mode[..])) {
+        None | Some((_, "" | "0" | "false")) => Profiling::Off,
+        Some((_, "1" | "true")) => Profiling::On,
+        Some((name, mode)) => {
+            mode.parse().map_err(|_| Error::setting(name, mode, "one of off, on, detailed"))?
         }
     };
     Ok(KernelSettings {
@@ -266,6 +289,14 @@ mod tests {
         assert_eq!(settings(&[]).unwrap(), KernelSettings::default());
         let given = [(PROFILING, "detailed"), ("USE_OLD_TOP_K_KERNEL", "1"), ("USE_FI_TOPK_KERNEL", "off")];
         assert_eq!(settings(&given).unwrap().to_string(), "profiling = detailed, old_top_k = true");
+        let other = settings(&[(OTHER_PROFILING, "1")]).unwrap();
+        assert_eq!(other.profiling, Profiling::On);
+        assert_eq!(
+            settings(&[(PROFILING, "off"), (OTHER_PROFILING, "on")]).unwrap().profiling,
+            Profiling::Off
+        );
+        let error = settings(&[(OTHER_PROFILING, "some")]).unwrap_err().to_string();
+        assert!(error.starts_with("the MODULAR_ENABLE_PROFILING is `some`"), "{error}");
         let error = settings(&[(PROFILING, "some")]).unwrap_err().to_string();
         let expected = "the PERIHELION_ENABLE_PROFILING is `some`, expected one of off, on, detailed";
         assert_eq!(error, expected);

@@ -4,20 +4,32 @@ use tensor::{DType, Shape};
 
 use crate::ViewMut;
 
-pub(super) fn expect_no_nan(position: usize, result: &ViewMut<'_>) -> Result<(), String> {
-    match find_float(result.dtype, result.bytes, f64::is_nan) {
-        None => Ok(()),
-        Some(element) => Err(format!(
-            "result {position}, {}{}, is NaN at {:?}",
-            result.dtype,
-            result.shape,
-            coordinates(&result.shape, element)
-        )),
-    }
+/// Refuses a result with NaN, or with an infinity unless `infinities` are allowed because an operand had one.
+pub(super) fn expect_finite(position: usize, result: &ViewMut<'_>, infinities: bool) -> Result<(), String> {
+    let is_bad = |value: f64| value.is_nan() || !infinities && value.is_infinite();
+    let Some(element) = find_float(result.dtype, result.bytes, is_bad) else { return Ok(()) };
+    let (mut nans, mut infinite, mut first) = (0usize, 0usize, "NaN");
+    // Counts all, as it never finds one.
+    find_float(result.dtype, result.bytes, |value| {
+        if nans + infinite == 0 && value.is_infinite() && !infinities {
+            first = "infinite";
+        }
+        nans += usize::from(value.is_nan());
+        infinite += usize::from(value.is_infinite());
+        false
+    });
+    let index = coordinates(&result.shape, element);
+    let form = format!("{}{}", result.dtype, result.shape);
+    Err(format!("result {position}, {form}, is {first} at {index:?} ({nans} NaN, {infinite} Inf)"))
+}
+
+/// Whether an element of a float dtype is infinite.
+pub(super) fn has_infinity(dtype: DType, bytes: &[u8]) -> bool {
+    find_float(dtype, bytes, f64::is_infinite).is_some()
 }
 
 /// The first element of a float dtype that is as asked for.
-pub(super) fn find_float(dtype: DType, bytes: &[u8], is_bad: impl Fn(f64) -> bool) -> Option<usize> {
+pub(super) fn find_float(dtype: DType, bytes: &[u8], mut is_bad: impl FnMut(f64) -> bool) -> Option<usize> {
     let halves = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     match dtype {
         DType::F64 => {

@@ -7,7 +7,7 @@ mod tests;
 
 use std::time::Instant;
 
-use self::floats::{coordinates, expect_no_nan, find_float};
+use self::floats::{coordinates, expect_finite, find_float, has_infinity};
 use self::poison::{fill, find_poison, poison};
 use crate::frame::{Array, FrameOperand, FrameStep, OperandSource};
 use crate::plan::PlanStep;
@@ -29,6 +29,8 @@ pub(crate) struct Watch<'c> {
     pub(crate) steps: Vec<TimedStep>,
     /// The step that runs.
     step: usize,
+    /// Whether an operand of that step has an infinity, such as those of masks.
+    infinities: bool,
     started: Instant,
 }
 
@@ -36,7 +38,15 @@ impl<'c> Watch<'c> {
     /// A watch that measures steps, and does what the settings of the plan ask for.
     pub(crate) fn new(program: &'c Program, sync: bool) -> Watch<'c> {
         let settings = &program.settings;
-        Watch { program, settings, sync, steps: Vec::new(), step: 0, started: Instant::now() }
+        Watch {
+            program,
+            settings,
+            sync,
+            steps: Vec::new(),
+            step: 0,
+            infinities: false,
+            started: Instant::now(),
+        }
     }
 
     /// Whether the settings ask for one.
@@ -65,6 +75,13 @@ impl<'c> Watch<'c> {
             self.expect_written(mode, sized, operands, results)?;
             poison(operands, results);
             fill(scratch);
+        }
+        if self.settings.nan_check {
+            self.infinities = operands.iter().zip(&sized.operands).any(|(operand, known)| match operand {
+                Operand::View(view) => has_infinity(known.array.dtype, view.bytes),
+                Operand::InResult => has_infinity(known.array.dtype, results[0].bytes),
+                _ => false,
+            });
         }
         if let Some(marker) = self.marker() {
             marker.push(op);
@@ -96,7 +113,8 @@ impl<'c> Watch<'c> {
         }
         self.steps.push((self.started, time));
         if self.settings.nan_check {
-            results.iter().enumerate().try_for_each(|(i, result)| expect_no_nan(i, result))
+            let infinities = self.infinities;
+            results.iter().enumerate().try_for_each(|(i, result)| expect_finite(i, result, infinities))
         } else {
             Ok(())
         }

@@ -1,9 +1,8 @@
 //! Functions that are several ops.
 
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 use super::Builder;
-use crate::ops::Binary;
 use crate::{Dim, Error, Value};
 
 impl Builder {
@@ -66,12 +65,15 @@ impl Builder {
         self.transpose(x, &order)
     }
 
-    /// The mean of the squared distances from the mean, along an axis, which stays with size 1.
+    /// The mean of the squared distances from the mean, along an axis, which stays with size 1; of integers and truth
+    /// values in f64.
     #[track_caller]
     pub fn variance(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
+        let dtype = self.operand("variance", x)?.dtype;
+        let x = if dtype.is_float() { x } else { self.cast(x, DType::F64)? };
         let mean = self.mean(x, axis)?;
-        let distance = self.op(Binary::Sub, &[x, mean])?;
-        let square = self.op(Binary::Mul, &[distance, distance])?;
+        let distance = self.sub(x, mean)?;
+        let square = self.mul(distance, distance)?;
         self.mean(square, axis)
     }
 
@@ -129,8 +131,6 @@ impl Builder {
 
 #[cfg(test)]
 mod tests {
-    use tensor::DType;
-
     use super::*;
     use crate::{Type, dims};
 

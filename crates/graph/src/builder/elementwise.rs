@@ -2,7 +2,7 @@
 
 use tensor::DType;
 
-use super::{Builder, Operand};
+use super::{Builder, Operand, widened};
 use crate::ops::{Binary, Cast, Select, Unary};
 use crate::{Error, Value};
 
@@ -127,13 +127,28 @@ binary! {
 }
 
 impl Builder {
-    /// A function of each element: [..] → [..].
+    /// A function of each element: [..] → [..]. Unsigned integers and truth values are their own magnitude and `relu`,
+    /// and integers and truth values are whole numbers already.
     #[track_caller]
     pub fn unary(&mut self, function: Unary, x: Value) -> Result<Value, Error> {
-        self.op(function, &[x])
+        let dtype = self.operand(crate::Op::from(function).name(), x)?.dtype;
+        let is_same = match function {
+            Unary::Abs | Unary::Relu => dtype.is_unsigned_integer() || dtype == DType::Bool,
+            Unary::Ceil | Unary::Floor | Unary::Round | Unary::Trunc => {
+                dtype.is_integer() || dtype == DType::Bool
+            }
+            _ => false,
+        };
+        if is_same {
+            return Ok(x);
+        }
+        let x = self.cast(x, widened(dtype))?;
+        let y = self.op(function, &[x])?;
+        self.cast(y, dtype)
     }
 
-    /// A function of each pair of elements; shapes broadcast.
+    /// A function of each pair of elements; shapes broadcast. Floats of 8 bits and fewer are computed in f32 and rounded
+    /// once. Arithmetic of truth values is that of 0 and 1, and the result whether it is not 0.
     #[track_caller]
     pub fn binary(
         &mut self,
@@ -141,19 +156,52 @@ impl Builder {
         x: impl Into<Operand>,
         y: impl Into<Operand>,
     ) -> Result<Value, Error> {
-        let operands = self.promote(crate::Op::from(function).name(), &[x.into(), y.into()])?;
-        self.op(function, &operands)
+        let (name, operands) = (crate::Op::from(function).name(), [x.into(), y.into()]);
+        let dtype = self.common_dtype(name, &operands)?;
+        let computed = widened(dtype);
+        let operands = self.promote_to(name, &operands, computed)?;
+        if dtype == DType::Bool {
+            return self.of_truth_values(function, operands[0], operands[1]);
+        }
+        let result = self.op(function, &operands)?;
+        if computed == dtype || function.is_comparison() { Ok(result) } else { self.cast(result, dtype) }
     }
 
     /// `x / y`; shapes broadcast. Of two integers the quotient is in f64; [`Builder::floor_div`] keeps integers.
     #[track_caller]
     pub fn div(&mut self, x: impl Into<Operand>, y: impl Into<Operand>) -> Result<Value, Error> {
-        let operands = self.promote("div", &[x.into(), y.into()])?;
-        if !self.ty(operands[0]).dtype.is_integer() {
-            return self.op(Binary::Div, &operands);
+        let (x, y) = (x.into(), y.into());
+        if !self.common_dtype("div", &[x.clone(), y.clone()])?.is_integer() {
+            return self.binary(Binary::Div, x, y);
         }
+        let operands = self.promote("div", &[x, y])?;
         let operands = [self.cast(operands[0], DType::F64)?, self.cast(operands[1], DType::F64)?];
         self.op(Binary::Div, &operands)
+    }
+
+    /// Arithmetic and comparisons of 0 and 1 as logic. What is divided by false is as in NumPy: a quotient of floats is
+    /// true (infinite, or NaN), one that is rounded down false, and so is a remainder.
+    #[track_caller]
+    fn of_truth_values(&mut self, function: Binary, x: Value, y: Value) -> Result<Value, Error> {
+        let (negated, logic) = match function {
+            Binary::Add | Binary::Max => (None, Binary::Or),
+            Binary::Mul | Binary::Min | Binary::FloorDiv => (None, Binary::And),
+            Binary::Sub => (None, Binary::Xor),
+            Binary::Div | Binary::Pow | Binary::GreaterEqual => (Some(1), Binary::Or),
+            Binary::Greater => (Some(1), Binary::And),
+            Binary::LessEqual => (Some(0), Binary::Or),
+            Binary::Less => (Some(0), Binary::And),
+            Binary::Mod => {
+                let both = self.op(Binary::And, &[x, y])?;
+                return self.op(Binary::Xor, &[both, both]);
+            }
+            Binary::Equal | Binary::NotEqual | Binary::And | Binary::Or | Binary::Xor => (None, function),
+        };
+        let mut operands = [x, y];
+        if let Some(position) = negated {
+            operands[position] = self.op(Unary::Not, &[operands[position]])?;
+        }
+        self.op(logic, &operands)
     }
 
     /// The Gaussian error linear unit, by a formula of choice: [..] → [..].
@@ -254,6 +302,75 @@ mod tests {
         assert_eq!(values(|b, x| b.floor_div(x, 2), x.clone()), (DType::I32, vec![3.0, -4.0]));
         assert_eq!(values(|b, x| b.rem(x, 2), x.clone()), (DType::I32, vec![1.0, 1.0]));
         assert_eq!(values(|b, x| b.sub(1, x), x), (DType::I32, vec![-6.0, 8.0]));
+    }
+
+    #[test]
+    fn truth_values_are_0_and_1() {
+        let mut b = Builder::new("g");
+        let [x, y] = ["x", "y"].map(|name| b.input(name, Type::new(DType::Bool, dims!["n"])));
+        let names = [
+            "add",
+            "sub",
+            "mul",
+            "max",
+            "min",
+            "div",
+            "floor_div",
+            "mod",
+            "pow",
+            "less",
+            "less_equal",
+            "greater",
+            "greater_equal",
+        ];
+        let results: Vec<Value> = names
+            .iter()
+            .map(|name| {
+                let function =
+                    Binary::ALL.iter().find(|function| crate::Op::from(**function).name() == *name);
+                b.binary(*function.unwrap(), x, y).unwrap()
+            })
+            .collect();
+        let pairs = [[false, false, true, true], [false, true, false, true]];
+        let inputs = pairs.map(|values| Tensor::from_bools([4], &values));
+        let outputs = b.finish(&results).unwrap().evaluate(&inputs, &|_| None).unwrap().outputs;
+        let expected = [
+            [0, 1, 1, 1],
+            [0, 1, 1, 0],
+            [0, 0, 0, 1],
+            [0, 1, 1, 1],
+            [0, 0, 0, 1],
+            [1, 0, 1, 1],
+            [0, 0, 0, 1],
+            [0, 0, 0, 0],
+            [1, 0, 1, 1],
+            [0, 1, 0, 0],
+            [1, 1, 0, 1],
+            [0, 0, 1, 0],
+            [1, 0, 1, 1],
+        ];
+        for ((name, output), expected) in names.iter().zip(&outputs).zip(expected) {
+            assert_eq!((output.dtype(), output.to_vec::<u8>()), (DType::Bool, expected.to_vec()), "{name}");
+        }
+    }
+
+    #[test]
+    fn small_floats_are_rounded_once() {
+        let x = Tensor::from_slice([3], &[1.0f32, 3.0, -0.5]);
+        let tenths = |b: &mut Builder, x: Value| {
+            let small = b.cast(x, DType::F8E4M3)?;
+            let y = b.mul(small, 0.1)?;
+            let y = b.exp(y)?;
+            b.relu(y)
+        };
+        let y = values(tenths, x.clone());
+        // 0.1, 0.3 and -0.05 are 0.1015625, 0.3125 and -0.05078125 in this dtype, and their powers the nearest of theirs.
+        assert_eq!(y, (DType::F8E4M3, vec![1.125, 1.375, 0.9375]));
+        let small = |b: &mut Builder, x: Value| {
+            let small = b.cast(x, DType::F8E5M2)?;
+            b.less(small, 1)
+        };
+        assert_eq!(values(small, x).1, [0.0, 0.0, 1.0]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Building graphs by hand: ops on images, signals, quantized weights and groups of devices.
+//! Building graphs by hand: ops on images, signals and quantized weights.
 
 use tensor::DType;
 
-use super::{Builder, resolve_axis};
+use super::{Builder, Operand, resolve_axis, widened};
 use crate::ops::*;
-use crate::{Dim, Error, Kind, Value};
+use crate::{Dim, Error, Value};
 
 /// The numbers of a non-maximum suppression, each a value without axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,16 +19,17 @@ pub struct Suppression {
 
 impl Builder {
     /// A convolution: `x` [batch, height, width, channels], `filter` [height, width, channels of a group, results] and
-    /// perhaps `bias: [results]`, or what the layouts of `conv` say → [batch, height, width, results] of the dtype of `x`.
+    /// perhaps `bias: [results]`, or what the layouts of `conv` say → [batch, height, width, results] of the dtype that
+    /// they have in common. Integers and truth values are computed in f64, floats of 8 bits and fewer in f32.
     #[track_caller]
     pub fn conv2d(
         &mut self,
         conv: Conv,
-        x: Value,
-        filter: Value,
-        bias: Option<Value>,
+        x: impl Into<Operand>,
+        filter: impl Into<Operand>,
+        bias: Option<Operand>,
     ) -> Result<Value, Error> {
-        self.conv("conv2d", 2, conv, (x, filter, bias))
+        self.conv("conv2d", 2, conv, [Some(x.into()), Some(filter.into()), bias])
     }
 
     /// As [`Builder::conv2d`], over depth, height and width.
@@ -36,11 +37,11 @@ impl Builder {
     pub fn conv3d(
         &mut self,
         conv: Conv,
-        x: Value,
-        filter: Value,
-        bias: Option<Value>,
+        x: impl Into<Operand>,
+        filter: impl Into<Operand>,
+        bias: Option<Operand>,
     ) -> Result<Value, Error> {
-        self.conv("conv3d", 3, conv, (x, filter, bias))
+        self.conv("conv3d", 3, conv, [Some(x.into()), Some(filter.into()), bias])
     }
 
     /// What a convolution does to gradients: `x` [batch, height, width, channels], `filter` [height, width, results of a
@@ -49,11 +50,11 @@ impl Builder {
     pub fn conv2d_transpose(
         &mut self,
         conv: ConvTranspose,
-        x: Value,
-        filter: Value,
-        bias: Option<Value>,
+        x: impl Into<Operand>,
+        filter: impl Into<Operand>,
+        bias: Option<Operand>,
     ) -> Result<Value, Error> {
-        self.op(conv, &[&[x, filter], bias.as_slice()].concat())
+        self.in_floats("conv2d_transpose", conv.into(), [Some(x.into()), Some(filter.into()), bias])
     }
 
     /// Windows summed into images: `x` [batch, channels · window, positions] → [batch, channels, size..].
@@ -178,7 +179,7 @@ impl Builder {
         let ty = self.operand("irfft", x)?;
         // The last axis holds the two parts of each number.
         let Some(axis) = resolve_axis(ty.rank().saturating_sub(1), axis) else {
-            return Err(self.refuse("irfft", format!("{ty} has no axis {axis}")));
+            return Err(self.no_axis("irfft", format!("{ty} has no axis {axis}")));
         };
         let bins = &ty.shape[axis];
         let length = length.unwrap_or_else(|| &Dim::from(2) * &(bins - &Dim::from(1)));
@@ -213,91 +214,13 @@ impl Builder {
         self.op(op, &[&[x], weights].concat())
     }
 
-    /// The parts of `parts` on all devices one after another, on each device.
     #[track_caller]
-    pub fn allgather(
-        &mut self,
-        parts: &[Value],
-        signals: &[Value],
-        axis: isize,
-    ) -> Result<Vec<Value>, Error> {
-        self.expect_participants("allgather", parts, signals)?;
-        if let [part] = parts {
-            self.axis("allgather", *part, axis)?;
-        }
-        Ok(parts.to_vec())
-    }
-
-    /// The sum of tensors of one type, on each of their devices.
-    #[track_caller]
-    pub fn allreduce_sum(&mut self, parts: &[Value], signals: &[Value]) -> Result<Vec<Value>, Error> {
-        self.expect_participants("allreduce_sum", parts, signals)?;
-        Ok(parts.to_vec())
-    }
-
-    /// The sum of tensors of one type, a share of it along an axis on each of their devices.
-    #[track_caller]
-    pub fn reducescatter_sum(
-        &mut self,
-        parts: &[Value],
-        signals: &[Value],
-        axis: isize,
-    ) -> Result<Vec<Value>, Error> {
-        self.expect_participants("reducescatter_sum", parts, signals)?;
-        if let [part] = parts {
-            self.axis("reducescatter_sum", *part, axis)?;
-        }
-        Ok(parts.to_vec())
-    }
-
-    /// `x` on the device of each signal buffer.
-    #[track_caller]
-    pub fn distributed_broadcast(&mut self, x: Value, signals: &[Value]) -> Result<Vec<Value>, Error> {
-        self.expect_participants("distributed_broadcast", &[x], signals)?;
-        Ok(vec![x])
-    }
-
-    /// Each of `parts`, which lie on one device, on the device of its signal buffer.
-    #[track_caller]
-    pub fn distributed_scatter(&mut self, parts: &[Value], signals: &[Value]) -> Result<Vec<Value>, Error> {
-        self.expect_participants("distributed_scatter", parts, signals)?;
-        Ok(parts.to_vec())
-    }
-
-    /// Refuses operands of a collective that are not on devices of their own, each with a signal buffer, or on more than
-    /// one device: there is one.
-    #[track_caller]
-    fn expect_participants(&self, op: &'static str, parts: &[Value], signals: &[Value]) -> Result<(), Error> {
-        let mut types = Vec::with_capacity(parts.len());
-        for &part in parts {
-            types.push(self.operand(op, part)?);
-        }
-        self.expect(op, !types.is_empty(), || "takes at least 1 operand, got none".to_string())?;
-        for (i, &ty) in types.iter().enumerate() {
-            self.expect(op, ty.kind == Kind::Tensor, || format!("operand {i} is {ty}, expected a tensor"))?;
-            let earlier = types[..i].iter().position(|other| other.device == ty.device);
-            self.expect(op, earlier.is_none(), || {
-                format!("operands {} and {i} are both on {}", earlier.unwrap_or(0), ty.device)
-            })?;
-        }
-        self.expect(op, signals.len() == types.len(), || {
-            format!("takes a signal buffer for each of {} devices, got {}", types.len(), signals.len())
-        })?;
-        for (i, (&signal, ty)) in signals.iter().zip(&types).enumerate() {
-            let signal = self.operand(op, signal)?;
-            let fits = signal.kind == Kind::Buffer && signal.dtype == DType::U8 && signal.device == ty.device;
-            self.expect(op, fits, || {
-                format!("signal buffer {i} is {signal}, expected a buffer of u8 on {}", ty.device)
-            })?;
-        }
-        self.expect(op, types.len() == 1, || {
-            let devices: Vec<String> = types.iter().map(|ty| ty.device.to_string()).collect();
-            format!("asks for {} devices ({}), of which one takes part", types.len(), devices.join(", "))
-        })
-    }
-
-    #[track_caller]
-    fn expect(&self, op: &'static str, holds: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
+    pub(super) fn expect(
+        &self,
+        op: &'static str,
+        holds: bool,
+        message: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
         if holds { Ok(()) } else { Err(self.refuse(op, message())) }
     }
 
@@ -308,19 +231,35 @@ impl Builder {
         op: &'static str,
         axes: usize,
         conv: Conv,
-        (x, filter, bias): (Value, Value, Option<Value>),
+        operands: [Option<Operand>; 3],
     ) -> Result<Value, Error> {
         self.expect(op, conv.windows.strides.len() == axes, || {
             format!("strides is {:?}, expected {axes} numbers", conv.windows.strides)
         })?;
-        self.op(conv, &[&[x, filter], bias.as_slice()].concat())
+        self.in_floats(op, conv.into(), operands)
+    }
+
+    /// An op of plain floats, of operands in the dtype that they have in common, in which the result is too.
+    #[track_caller]
+    fn in_floats(
+        &mut self,
+        name: &'static str,
+        op: Op,
+        operands: [Option<Operand>; 3],
+    ) -> Result<Value, Error> {
+        let operands: Vec<Operand> = operands.into_iter().flatten().collect();
+        let dtype = self.common_dtype(name, &operands)?;
+        let computed = if dtype.is_integer() || dtype == DType::Bool { DType::F64 } else { widened(dtype) };
+        let operands = self.promote_to(name, &operands, computed)?;
+        let y = self.op(op, &operands)?;
+        self.cast(y, dtype)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DeviceRef, Graph, Type, dims};
+    use crate::{Graph, Type, dims};
 
     #[test]
     fn a_small_network_prints_and_parses() {
@@ -330,7 +269,7 @@ mod tests {
             let filter = b.weight("filter", Type::new(DType::F32, [3, 3, 3, 8]))?;
             let bias = b.weight("bias", Type::new(DType::F32, [8]))?;
             let windows = Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
-            let y = b.conv2d(Conv { windows, ..Conv::new(2) }, x, filter, Some(bias))?;
+            let y = b.conv2d(Conv { windows, ..Conv::new(2) }, x, filter, Some(bias.into()))?;
             let y = b.pool2d(Pool2d::new(PoolKind::Max, [2, 2]), y)?;
             let filter = b.weight("up", Type::new(DType::F32, [4, 4, 5, 8]))?;
             let windows = Windows::new(2).with_strides([2, 2]).with_padding(&[1, 1]);
@@ -386,36 +325,5 @@ mod tests {
         }
         let deep = b.conv2d(Conv::new(3), x, x, None).unwrap_err();
         assert_eq!(deep.without_location().to_string(), "conv2d: strides is [1, 1, 1], expected 2 numbers");
-    }
-
-    #[test]
-    fn collectives_of_one_device_are_the_identity() {
-        let mut b = Builder::new("g");
-        let x = b.input("x", Type::new(DType::F32, dims!["n", 4]));
-        let s = b.input("s", Type::buffer(DType::U8, [64]));
-        assert_eq!(b.allreduce_sum(&[x], &[s]).unwrap(), [x]);
-        assert_eq!(b.allgather(&[x], &[s], -1).unwrap(), [x]);
-        assert_eq!(b.reducescatter_sum(&[x], &[s], 0).unwrap(), [x]);
-        assert_eq!(b.distributed_broadcast(x, &[s]).unwrap(), [x]);
-        assert_eq!(b.distributed_scatter(&[x], &[s]).unwrap(), [x]);
-        let gpu = DeviceRef::Gpu(0);
-        let y = b.input("y", Type { device: gpu, ..Type::new(DType::F32, dims!["n", 4]) });
-        let t = b.input("t", Type { device: gpu, ..Type::buffer(DType::U8, [64]) });
-        let mut reduce = |parts: &[Value], signals: &[Value]| {
-            b.allreduce_sum(parts, signals).unwrap_err().without_location().to_string()
-        };
-        let table: [(String, &str); 6] = [
-            (reduce(&[], &[]), "takes at least 1 operand, got none"),
-            (reduce(&[x, x], &[s, s]), "operands 0 and 1 are both on cpu"),
-            (reduce(&[x], &[]), "takes a signal buffer for each of 1 devices, got 0"),
-            (reduce(&[x], &[t]), "signal buffer 0 is mut u8[64] @gpu:0, expected a buffer of u8 on cpu"),
-            (reduce(&[s], &[s]), "operand 0 is mut u8[64], expected a tensor"),
-            (reduce(&[x, y], &[s, t]), "asks for 2 devices (cpu, gpu:0), of which one takes part"),
-        ];
-        for (message, expected) in table {
-            assert_eq!(message, format!("allreduce_sum: {expected}"));
-        }
-        let error = b.allgather(&[x], &[s], 2).unwrap_err();
-        assert_eq!(error.without_location().to_string(), "allgather: f32[n, 4] has no axis 2");
     }
 }

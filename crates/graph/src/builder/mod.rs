@@ -23,7 +23,7 @@ pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;
-use crate::{DeviceRef, Dim, Error, Graph, Kind, SourceLocation, Type, Value};
+use crate::{Dim, Error, Graph, Kind, SourceLocation, Type, Value};
 
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
@@ -52,7 +52,14 @@ struct Scope {
     /// The values that stand for values of graphs around this one.
     locals: HashMap<Value, Value>,
     /// Of the next random op.
-    seed: Option<u64>,
+    seed: Option<Seed>,
+}
+
+/// A seed: a value `i64[]`, if there is one, plus a number.
+#[derive(Debug, Clone, Copy)]
+struct Seed {
+    base: Option<Value>,
+    offset: u64,
 }
 
 /// The operands that say which tokens belong to which sequence, and where their keys and values are cached.
@@ -67,7 +74,7 @@ pub struct RaggedBatch {
 }
 
 impl Scope {
-    fn new(name: impl Into<String>, seed: Option<u64>) -> Scope {
+    fn new(name: impl Into<String>, seed: Option<Seed>) -> Scope {
         let graph = Graph::new(name);
         Scope { graph, weights: HashMap::new(), captured: Vec::new(), locals: HashMap::new(), seed }
     }
@@ -201,17 +208,29 @@ impl Builder {
         self.scope.graph.push_from(op.into(), &inputs, Some(location))
     }
 
-    /// Sum, mean, extreme or product along an axis, which stays with size 1.
+    /// Sum, mean, extreme or product along an axis, which stays with size 1, in the dtype of `x`: means of integers are
+    /// rounded towards 0. Of truth values, the product and the smallest are whether all are true, the others whether any
+    /// is.
     #[track_caller]
     pub fn reduce(&mut self, kind: ReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("reduce", x, axis)?;
-        self.op(Reduce { kind, axis }, &[x])
+        let dtype = self.ty(x).dtype;
+        let (kind, computed) = match (kind, dtype) {
+            (ReduceKind::Prod | ReduceKind::Min, DType::Bool) => (ReduceKind::Min, DType::U8),
+            (_, DType::Bool) => (ReduceKind::Max, DType::U8),
+            (ReduceKind::Mean, dtype) if dtype.is_integer() => (kind, DType::F64),
+            (kind, dtype) => (kind, widened(dtype)),
+        };
+        let x = self.cast(x, computed)?;
+        let y = self.op(Reduce { kind, axis }, &[x])?;
+        self.cast(y, dtype)
     }
 
     /// The index (i64) of an extreme along an axis, which stays with size 1. NaN is the extreme, of both kinds.
     #[track_caller]
     pub fn arg_reduce(&mut self, kind: ArgReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("arg_reduce", x, axis)?;
+        let x = self.cast(x, ordered(self.ty(x).dtype))?;
         self.op(ArgReduce { kind, axis }, &[x])
     }
 
@@ -219,7 +238,10 @@ impl Builder {
     #[track_caller]
     pub fn softmax(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("softmax", x, axis)?;
-        self.op(Softmax { axis }, &[x])
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, widened(dtype))?;
+        let y = self.op(Softmax { axis }, &[x])?;
+        self.cast(y, dtype)
     }
 
     /// `x: f32[.., n]`, `weight: f32[n]`, `bias: f32[n]` → `f32[.., n]`. Operands of f16 and bf16 are cast to f32, and
@@ -330,15 +352,14 @@ impl Builder {
         self.broadcast(x, shape)
     }
 
-    /// A buffer full of zeros, which lives until its last use; a new one each time this runs. `ty` is a buffer's, on the
-    /// CPU.
+    /// Makes a new buffer of zeros each time the graph runs; it lives until its last use. `ty` must be a buffer type.
     #[track_caller]
     pub fn create_buffer(&mut self, ty: Type) -> Result<Value, Error> {
-        if ty.kind != Kind::Buffer || ty.device != DeviceRef::Cpu {
-            return Err(self.refuse("create_buffer", format!("type is {ty}, expected a buffer on the cpu")));
+        if ty.kind != Kind::Buffer {
+            return Err(self.refuse("create_buffer", format!("type is {ty}, expected a buffer")));
         }
-        let Type { dtype, shape, .. } = ty;
-        self.op(CreateBuffer { dtype, shape }, &[])
+        let Type { dtype, shape, device, .. } = ty;
+        self.op(CreateBuffer { dtype, shape, device }, &[])
     }
 
     /// The contents of a buffer at this point.
@@ -421,17 +442,64 @@ impl Builder {
         self.op(attention, &operands.collect::<Vec<_>>())
     }
 
-    /// A norm in f32, of operands that may have 16 bits.
+    /// A norm in f32, of operands that are cast to it; or of `x` in f64.
     #[track_caller]
     fn norm(&mut self, norm: Op, operands: &[Value]) -> Result<Value, Error> {
         let name = norm.name();
+        let dtype = self.operand(name, operands[0])?.dtype;
+        if !dtype.is_float() {
+            return Err(self.refuse(name, format!("x is {}, expected a float", self.ty(operands[0]))));
+        }
         let mut wide = Vec::with_capacity(operands.len());
         for &operand in operands {
-            let is_half = matches!(self.operand(name, operand)?.dtype, DType::F16 | DType::BF16);
-            wide.push(if is_half { self.cast(operand, DType::F32)? } else { operand });
+            self.operand(name, operand)?;
+            wide.push(self.cast(operand, if dtype == DType::F64 { DType::F64 } else { DType::F32 })?);
         }
-        let y = self.op(norm, &wide)?;
-        self.cast(y, self.ty(operands[0]).dtype)
+        let y = if dtype == DType::F64 { self.norm_of_f64(norm, &wide)? } else { self.op(norm, &wide)? };
+        self.cast(y, dtype)
+    }
+
+    /// Builds a norm of f64 from elementwise ops. Operands are checked as those of a norm of f32.
+    #[track_caller]
+    fn norm_of_f64(&mut self, norm: Op, operands: &[Value]) -> Result<Value, Error> {
+        let mut types: Vec<Type> =
+            operands.iter().map(|&operand| self.ty(operand).with_dtype(DType::F32)).collect();
+        if let Err(error) = crate::graph::infer(&norm, &types.iter().collect::<Vec<_>>()) {
+            return Err(error.at(Some(self.place())));
+        }
+        let (mut x, shape) = (operands[0], types.swap_remove(0).shape);
+        let (eps, weight_shape) = match norm {
+            Op::GroupNorm(GroupNorm { groups, eps }) => {
+                let outer = &shape[0] * &Dim::from(groups);
+                let size = shape[1..].iter().fold(Dim::from(1), |product, dim| &product * dim);
+                x = self.reshape(x, [outer, size.floor_div(&Dim::from(groups))])?;
+                let ones = vec![Dim::from(1); shape.len() - 2];
+                (eps, [vec![shape[1].clone()], ones].concat())
+            }
+            Op::LayerNorm(LayerNorm { eps }) | Op::RmsNorm(RmsNorm { eps }) => {
+                (eps, vec![shape[shape.len() - 1].clone()])
+            }
+            other => unreachable!("{} is a norm", other.name()),
+        };
+        if !matches!(norm, Op::RmsNorm(_)) {
+            let mean = self.mean(x, -1)?;
+            x = self.sub(x, mean)?;
+        }
+        let square = self.mul(x, x)?;
+        let variance = self.mean(square, -1)?;
+        let variance = self.add(variance, f64::from(eps))?;
+        let deviation = self.sqrt(variance)?;
+        let y = self.div(x, deviation)?;
+        let y = self.reshape(y, shape)?;
+        let weight = self.reshape(operands[1], weight_shape.clone())?;
+        let y = self.mul(y, weight)?;
+        match operands.get(2) {
+            Some(&bias) => {
+                let bias = self.reshape(bias, weight_shape)?;
+                self.add(y, bias)
+            }
+            None => Ok(y),
+        }
     }
 
     /// The type of an operand, which must be a value of this graph or of one around it.
@@ -451,8 +519,14 @@ impl Builder {
         let ty = self.operand(op, x)?;
         match resolve_axis(ty.rank(), axis) {
             Some(axis) => Ok(axis),
-            None => Err(self.refuse(op, format!("{ty} has no axis {axis}"))),
+            None => Err(self.no_axis(op, format!("{ty} has no axis {axis}"))),
         }
+    }
+
+    /// An [`Error::Axis`] with the place in the source.
+    #[track_caller]
+    fn no_axis(&self, op: &'static str, message: String) -> Error {
+        Error::Axis { op, message, location: Some(self.place()) }
     }
 
     #[track_caller]
@@ -538,6 +612,16 @@ impl Builder {
             None => Location::caller().into(),
         }
     }
+}
+
+/// The dtype that arithmetic on a dtype is computed in: f32 for floats of 8 bits and fewer.
+fn widened(dtype: DType) -> DType {
+    if dtype.is_float8() || dtype.is_sub_byte() { DType::F32 } else { dtype }
+}
+
+/// A dtype in which elements compare, and are counted, as in a dtype.
+fn ordered(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { widened(dtype) }
 }
 
 fn resolve_axis(rank: usize, axis: isize) -> Option<usize> {

@@ -4,9 +4,10 @@ use std::f64::consts::TAU;
 
 use tensor::{DType, Tensor};
 
-use super::Builder;
+use super::operand::literal_tensor;
+use super::{Builder, Operand, Seed, ordered, widened};
 use crate::ops::*;
-use crate::{Dim, Error, Value};
+use crate::{Dim, Error, Type, Value};
 
 impl Builder {
     /// `x` [d..] with `(before, after)` elements around those of each axis, all `value` []: → [before + d + after..].
@@ -96,7 +97,17 @@ impl Builder {
         axis: isize,
     ) -> Result<Value, Error> {
         let axis = self.axis("scatter", x, axis)?;
-        self.op(Scatter { kind, axis }, &[x, updates, indices])
+        let (dtype, updated) = (self.ty(x).dtype, self.operand("scatter", updates)?.dtype);
+        let (kind, computed) = scattered(kind, dtype);
+        if dtype != updated {
+            return Err(self.refuse(
+                "scatter",
+                format!("dtypes differ: x {}, updates {}", self.ty(x), self.ty(updates)),
+            ));
+        }
+        let (x, updates) = (self.cast(x, computed)?, self.cast(updates, computed)?);
+        let y = self.op(Scatter { kind, axis }, &[x, updates, indices])?;
+        self.cast(y, dtype)
     }
 
     /// `x` [n_0, …, n_(k-1), s..] where `updates` [i.., s..] have met the slices at `indices` [i.., k], in order.
@@ -108,7 +119,18 @@ impl Builder {
         updates: Value,
         indices: Value,
     ) -> Result<Value, Error> {
-        self.op(ScatterNd { kind }, &[x, updates, indices])
+        let (dtype, updated) =
+            (self.operand("scatter_nd", x)?.dtype, self.operand("scatter_nd", updates)?.dtype);
+        let (kind, computed) = scattered(kind, dtype);
+        if dtype != updated {
+            return Err(self.refuse(
+                "scatter_nd",
+                format!("dtypes differ: x {}, updates {}", self.ty(x), self.ty(updates)),
+            ));
+        }
+        let (x, updates) = (self.cast(x, computed)?, self.cast(updates, computed)?);
+        let y = self.op(ScatterNd { kind }, &[x, updates, indices])?;
+        self.cast(y, dtype)
     }
 
     /// `x` with the elements of `updates`, in row-major order, where `mask` (bool, broadcast to `x`) is true. `out_dim`
@@ -137,6 +159,7 @@ impl Builder {
     #[track_caller]
     pub fn argsort(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("argsort", x, axis)?;
+        let x = self.cast(x, ordered(self.ty(x).dtype))?;
         self.op(ArgSort { axis, descending: false }, &[x])
     }
 
@@ -144,6 +167,7 @@ impl Builder {
     #[track_caller]
     pub fn argsort_descending(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("argsort", x, axis)?;
+        let x = self.cast(x, ordered(self.ty(x).dtype))?;
         self.op(ArgSort { axis, descending: true }, &[x])
     }
 
@@ -152,8 +176,10 @@ impl Builder {
     #[track_caller]
     pub fn top_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("top_k", x, axis)?;
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, ordered(dtype))?;
         let results = self.ops(TopK { k, axis, smallest: false }, &[x])?;
-        Ok((results[0], results[1]))
+        Ok((self.cast(results[0], dtype)?, results[1]))
     }
 
     /// The `k` smallest along an axis: `x` [.., n, ..] → values [.., k, ..] in ascending order, and i64 indices. NaN is
@@ -161,8 +187,10 @@ impl Builder {
     #[track_caller]
     pub fn bottom_k(&mut self, x: Value, k: usize, axis: isize) -> Result<(Value, Value), Error> {
         let axis = self.axis("bottom_k", x, axis)?;
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, ordered(dtype))?;
         let results = self.ops(TopK { k, axis, smallest: true }, &[x])?;
-        Ok((results[0], results[1]))
+        Ok((self.cast(results[0], dtype)?, results[1]))
     }
 
     /// Running sums along an axis: [..] → [..]. Where `exclusive`, an element is left out of its own sum; where
@@ -170,14 +198,21 @@ impl Builder {
     #[track_caller]
     pub fn cumsum(&mut self, x: Value, axis: isize, exclusive: bool, reverse: bool) -> Result<Value, Error> {
         let axis = self.axis("cumsum", x, axis)?;
-        self.op(CumSum { axis, exclusive, reverse }, &[x])
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, widened(dtype))?;
+        let y = self.op(CumSum { axis, exclusive, reverse }, &[x])?;
+        self.cast(y, dtype)
     }
 
     /// `start`, `start + step`, … before `stop`: → [⌈(stop - start) / step⌉] of a float or integer dtype.
+    ///
+    /// # Errors
+    /// If the step leads away from `stop`, or there are 2^63 elements or more.
     #[track_caller]
     pub fn range(&mut self, start: f64, stop: f64, step: f64, dtype: DType) -> Result<Value, Error> {
         let size = match Range::count(start, stop, step) {
-            Ok(size) => size,
+            Ok(size) if size > 0 || start == stop => size,
+            Ok(_) => return Err(self.refuse("range", leads_away(start, stop, step))),
             Err(message) => return Err(self.refuse("range", message)),
         };
         let [start, stop, step] = [
@@ -186,6 +221,37 @@ impl Builder {
             self.scalar("range", dtype, step)?,
         ];
         let operands = [self.constant(start), self.constant(stop), self.constant(step)];
+        self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
+    }
+
+    /// As [`Builder::range`], of whole numbers, exactly.
+    ///
+    /// # Errors
+    /// If the step leads away from `stop`, there are 2^63 elements or more, or the dtype cannot hold `start` and
+    /// `step`.
+    #[track_caller]
+    pub fn range_of_integers(
+        &mut self,
+        start: i128,
+        stop: i128,
+        step: i128,
+        dtype: DType,
+    ) -> Result<Value, Error> {
+        let size = match Range::count_integers(start, stop, step) {
+            Ok(size) if size > 0 || start == stop => size,
+            Ok(_) => return Err(self.refuse("range", leads_away(start, stop, step))),
+            Err(message) => return Err(self.refuse("range", message)),
+        };
+        if dtype.is_block() || dtype == DType::Bool {
+            return Err(self.refuse("range", format!("dtype is {dtype}, expected a float or an integer")));
+        }
+        let [start, step] = [start, step].map(|number| match i64::try_from(number) {
+            Ok(number) => Operand::Int(number),
+            // Only u64 holds more, and floats that round it.
+            Err(_) => u64::try_from(number)
+                .map_or(Operand::Float(number as f64), |number| Tensor::scalar(number).into()),
+        });
+        let operands = [self.constant_of(start, dtype)?, self.constant_of(step, dtype)?];
         self.op(Range { out_dim: OutDim::Known(size.into()) }, &operands)
     }
 
@@ -234,9 +300,22 @@ impl Builder {
 
     /// Sets the seed of the next random op. Each op advances it by one, so that a graph draws the same numbers each
     /// time it is built and run.
-    #[track_caller]
     pub fn set_seed(&mut self, seed: u64) {
-        self.scope.seed = Some(seed);
+        self.scope.seed = Some(Seed { base: None, offset: seed });
+    }
+
+    /// As [`Builder::set_seed`], with a seed that is known when the graph runs: `i64[]` on the host.
+    ///
+    /// # Errors
+    /// If it is something else.
+    #[track_caller]
+    pub fn set_seed_of(&mut self, seed: Value) -> Result<(), Error> {
+        let ty = self.operand("set_seed", seed)?;
+        if *ty != Type::new(DType::I64, [] as [Dim; 0]) {
+            return Err(self.refuse("set_seed", format!("seed is {ty}, expected i64[]")));
+        }
+        self.scope.seed = Some(Seed { base: Some(seed), offset: 0 });
+        Ok(())
     }
 
     /// Random numbers, evenly from `low` up to `high`: → [shape..] of one of the four plain float dtypes.
@@ -254,6 +333,53 @@ impl Builder {
         self.random("random_uniform", Distribution::Uniform { low, high }, dtype, shape)
     }
 
+    /// Random numbers, evenly from `low` up to `high`, which are numbers or values [] that are cast to the dtype: →
+    /// [shape..] of any float or integer dtype. Integers are rounded down.
+    ///
+    /// # Errors
+    /// If no seed was set, `low` and `high` are numbers and do not ascend, or an integer dtype does not hold them.
+    #[track_caller]
+    pub fn random_uniform_between(
+        &mut self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = Dim>,
+        low: impl Into<Operand>,
+        high: impl Into<Operand>,
+    ) -> Result<Value, Error> {
+        let (low, high) = (low.into(), high.into());
+        let [first, last] = [low.number(), high.number()];
+        if !dtype.is_float() && !dtype.is_integer() {
+            return Err(
+                self.refuse("random_uniform", format!("dtype is {dtype}, expected a float or an integer"))
+            );
+        }
+        if let (Some(low), Some(high)) = (first, last)
+            && !(low.is_finite() && high.is_finite() && low < high)
+        {
+            return Err(self.refuse("random_uniform", format!("there is no range from {low} to {high}")));
+        }
+        // An integer dtype must hold the numbers.
+        for bound in [&low, &high].into_iter().filter(|bound| bound.number().is_some() && dtype.is_integer())
+        {
+            if let Err(error) = literal_tensor(bound, dtype) {
+                return Err(self.refuse("random_uniform", error.0));
+            }
+        }
+        let drawn = drawn_dtype(dtype);
+        let value = match [first, last].map(|bound| as_parameter(bound, drawn)) {
+            [Some(low), Some(high)] => self.random_uniform(drawn, shape, low, high)?,
+            _ => {
+                let unit = self.random_uniform(drawn, shape, 0.0, 1.0)?;
+                let [low, high] = [self.number_in(low, drawn)?, self.number_in(high, drawn)?];
+                let width = self.sub(high, low)?;
+                let scaled = self.mul(unit, width)?;
+                self.add(scaled, low)?
+            }
+        };
+        let value = if dtype.is_float() { value } else { self.floor(value)? };
+        self.cast(value, dtype)
+    }
+
     /// Normally distributed random numbers: → [shape..] of one of the four plain float dtypes.
     ///
     /// # Errors
@@ -267,6 +393,34 @@ impl Builder {
         std: f32,
     ) -> Result<Value, Error> {
         self.random("random_normal", Distribution::Normal { mean, std }, dtype, shape)
+    }
+
+    /// Normally distributed random numbers, with mean and deviation that are numbers or values [] that are cast to the
+    /// dtype: → [shape..] of any plain dtype. Those that are no floats are rounded.
+    ///
+    /// # Errors
+    /// If no seed was set.
+    #[track_caller]
+    pub fn random_normal_around(
+        &mut self,
+        dtype: DType,
+        shape: impl IntoIterator<Item = Dim>,
+        mean: impl Into<Operand>,
+        std: impl Into<Operand>,
+    ) -> Result<Value, Error> {
+        let (mean, std) = (mean.into(), std.into());
+        let drawn = drawn_dtype(dtype);
+        let value = match [&mean, &std].map(|number| as_parameter(number.number(), drawn)) {
+            [Some(mean), Some(std)] if std >= 0.0 => self.random_normal(drawn, shape, mean, std)?,
+            _ => {
+                let standard = self.random_normal(drawn, shape, 0.0, 1.0)?;
+                let [mean, std] = [self.number_in(mean, drawn)?, self.number_in(std, drawn)?];
+                let scaled = self.mul(standard, std)?;
+                self.add(scaled, mean)?
+            }
+        };
+        let value = if dtype.is_float() { value } else { self.round(value)? };
+        self.cast(value, dtype)
     }
 
     /// Pairs of neighbors of the last axis as the real and imaginary parts of complex numbers: [.., 2n] → [.., n, 2].
@@ -303,12 +457,29 @@ impl Builder {
         dtype: DType,
         shape: impl IntoIterator<Item = Dim>,
     ) -> Result<Value, Error> {
-        let Some(seed) = self.scope.seed else {
+        let Some(Seed { base, offset: seed }) = self.scope.seed else {
             return Err(self.refuse(op, "there is no seed: call set_seed first"));
         };
-        let value = self.op(Random { distribution, dtype, shape: shape.into_iter().collect(), seed }, &[])?;
-        self.scope.seed = Some(seed.wrapping_add(1));
+        let random = Random { distribution, dtype, shape: shape.into_iter().collect(), seed };
+        let value = self.op(random, base.as_slice())?;
+        self.scope.seed = Some(Seed { base, offset: seed.wrapping_add(1) });
         Ok(value)
+    }
+
+    /// A number or a value [] in a float dtype.
+    #[track_caller]
+    fn number_in(&mut self, number: Operand, dtype: DType) -> Result<Value, Error> {
+        match (&number, number.number()) {
+            (Operand::Value(value), _) => {
+                let ty = self.operand("random", *value)?;
+                if ty.rank() > 0 {
+                    return Err(self.refuse("random", format!("a parameter is {ty}, expected 0 axes")));
+                }
+                self.cast(*value, dtype)
+            }
+            (_, Some(number)) => Ok(self.constant(cast(&Tensor::scalar(number), dtype))),
+            (_, None) => Err(self.refuse("random", "a parameter is an array, expected one number")),
+        }
     }
 
     /// A number in a dtype; integers must hold it exactly.
@@ -324,6 +495,36 @@ impl Builder {
         } else {
             Ok(value)
         }
+    }
+}
+
+/// A number as a parameter of [`Distribution`], which are f32, if nothing is lost.
+fn as_parameter(number: Option<f64>, drawn: DType) -> Option<f32> {
+    let number = number?;
+    let parameter = number as f32;
+    (parameter.is_finite() && (drawn != DType::F64 || f64::from(parameter) == number)).then_some(parameter)
+}
+
+fn leads_away<T: std::fmt::Display>(start: T, stop: T, step: T) -> String {
+    format!("the step {step} leads away from {stop}, starting at {start}")
+}
+
+/// How updates of a dtype are combined, and in which dtype: truth values as 0 and 1, where sums and products stay.
+fn scattered(kind: ScatterKind, dtype: DType) -> (ScatterKind, DType) {
+    match kind {
+        ScatterKind::Set => (kind, dtype),
+        ScatterKind::Add if dtype == DType::Bool => (ScatterKind::Max, DType::U8),
+        ScatterKind::Mul if dtype == DType::Bool => (ScatterKind::Min, DType::U8),
+        _ => (kind, ordered(dtype)),
+    }
+}
+
+/// The dtype that random numbers are drawn in before they are cast.
+fn drawn_dtype(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F64 => dtype,
+        dtype if dtype.is_integer() && dtype.size_in_bits() > 16 => DType::F64,
+        _ => DType::F32,
     }
 }
 

@@ -4,7 +4,7 @@ use tensor::{DType, Tensor};
 
 use super::Builder;
 use crate::ops::{Cast, Define};
-use crate::{Error, Type, TypeError, Value};
+use crate::{DeviceRef, Error, Type, TypeError, Value};
 
 /// An operand of a function of elements: a value of the graph, a number, or data.
 ///
@@ -55,20 +55,54 @@ impl From<usize> for Operand {
     }
 }
 
+impl Operand {
+    /// The number, if this is one.
+    pub(super) fn number(&self) -> Option<f64> {
+        match self {
+            Operand::Bool(value) => Some(f64::from(u8::from(*value))),
+            Operand::Int(value) => Some(*value as f64),
+            Operand::Float(value) => Some(*value),
+            Operand::Tensor(tensor) if tensor.shape().rank() == 0 => tensor.to_f64_vec().first().copied(),
+            Operand::Value(_) | Operand::Tensor(_) => None,
+        }
+    }
+}
+
 impl Builder {
-    /// The operands as values of the dtype that they have in common; `op` is what errors name.
+    /// The operands as values of the dtype that they have in common; `op` is what errors name. Numbers and data become
+    /// constants on the device of the first value.
     ///
     /// # Errors
     /// If there is no such dtype, or no operand is a value of the graph.
     #[track_caller]
     pub fn promote(&mut self, op: &'static str, operands: &[Operand]) -> Result<Vec<Value>, Error> {
         let dtype = self.common_dtype(op, operands)?;
+        self.promote_to(op, operands, dtype)
+    }
+
+    /// The operands as values of a dtype.
+    #[track_caller]
+    pub(super) fn promote_to(
+        &mut self,
+        op: &'static str,
+        operands: &[Operand],
+        dtype: DType,
+    ) -> Result<Vec<Value>, Error> {
+        let mut device = DeviceRef::Cpu;
+        for operand in operands.iter().rev() {
+            if let Operand::Value(value) = operand {
+                device = self.operand(op, *value)?.device;
+            }
+        }
         let mut values = Vec::with_capacity(operands.len());
         for operand in operands {
             values.push(match operand {
                 Operand::Value(value) => self.cast(*value, dtype)?,
                 literal => match literal_tensor(literal, dtype) {
-                    Ok(tensor) => self.constant(tensor),
+                    Ok(tensor) => {
+                        let constant = self.constant(tensor);
+                        self.transfer_to(constant, device)?
+                    }
                     Err(error) => return Err(self.refuse(op, error.0)),
                 },
             });
@@ -114,8 +148,8 @@ impl Builder {
         let highest = dtypes.iter().map(|dtype| category(*dtype)).max().flatten();
         // Signed numbers need a bit more than unsigned ones.
         let width = |dtype: &DType| match (highest, category(*dtype)) {
-            (Some(SIGNED), Some(UNSIGNED)) => 2 * dtype.block().bytes,
-            _ => dtype.block().bytes,
+            (Some(SIGNED), Some(UNSIGNED)) => 2 * dtype.size_in_bits(),
+            _ => dtype.size_in_bits(),
         };
         let widest = dtypes.iter().map(width).max();
         let all_known = dtypes.iter().all(|dtype| category(*dtype).is_some());
@@ -135,19 +169,23 @@ const UNSIGNED: u8 = 1;
 const SIGNED: u8 = 2;
 const FLOAT: u8 = 3;
 
-/// Bool, unsigned, signed, float, in this order; none for blocks and floats that are only stored.
+/// Bool, unsigned, signed, float, in this order; none for blocks.
 fn category(dtype: DType) -> Option<u8> {
     match dtype {
         DType::Bool => Some(0),
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => Some(UNSIGNED),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(SIGNED),
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => Some(FLOAT),
+        dtype if dtype.is_float() => Some(FLOAT),
         _ => None,
     }
 }
 
 /// A number or data in a dtype.
-fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> {
+pub(super) fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> {
+    refuse_if!(
+        dtype.is_sub_byte() && literal.number().is_some(),
+        "one number does not fill a byte of {dtype}"
+    );
     match literal {
         Operand::Value(_) => unreachable!("a value is no literal"),
         Operand::Bool(value) => cast(&Tensor::from_bools([], &[*value]), dtype),
@@ -158,7 +196,7 @@ fn literal_tensor(literal: &Operand, dtype: DType) -> Result<Tensor, TypeError> 
         Operand::Float(value) => {
             let tensor = cast_float(&Tensor::scalar(*value), dtype)?;
             refuse_if!(
-                value.is_finite() && tensor.to_f64_vec()[0].is_infinite(),
+                value.is_finite() && !tensor.to_f64_vec()[0].is_finite(),
                 "the number {value} is beyond {dtype}"
             );
             Ok(tensor)
@@ -195,6 +233,8 @@ fn cast_float(tensor: &Tensor, dtype: DType) -> Result<Tensor, TypeError> {
 }
 
 fn cast(tensor: &Tensor, to: DType) -> Result<Tensor, TypeError> {
+    let shape = tensor.shape();
+    refuse_if!(to.bytes_for_shape(shape).is_none(), "{shape} of {to} fill no whole bytes");
     let ty = Type::new(tensor.dtype(), tensor.shape().iter().copied());
     Cast { to }.infer(&[&ty])?;
     let results = Cast { to }.reference(&[tensor], &[*tensor.shape()]);
@@ -205,6 +245,7 @@ fn cast(tensor: &Tensor, to: DType) -> Result<Tensor, TypeError> {
 /// Refuses a whole number that a dtype cannot tell from its neighbors.
 fn expect_exact(value: i64, dtype: DType) -> Result<(), TypeError> {
     let limits = match dtype {
+        DType::Bool => Some((0, 1)),
         DType::U8 => Some((0, i128::from(u8::MAX))),
         DType::I8 => Some((i128::from(i8::MIN), i128::from(i8::MAX))),
         DType::U16 => Some((0, i128::from(u16::MAX))),
@@ -217,6 +258,13 @@ fn expect_exact(value: i64, dtype: DType) -> Result<(), TypeError> {
         DType::BF16 => Some((-(1 << 8), 1 << 8)),
         DType::F32 => Some((-(1 << 24), 1 << 24)),
         DType::F64 => Some((-(1 << 53), 1 << 53)),
+        // As far as the bits of the mantissa reach.
+        DType::F8E4M3 | DType::F8E4M3Fnuz => Some((-(1 << 4), 1 << 4)),
+        DType::F8E5M2 | DType::F8E5M2Fnuz => Some((-(1 << 3), 1 << 3)),
+        DType::F8E8M0 => Some((1, 2)),
+        DType::F6E2M3 => Some((-7, 7)),
+        DType::F6E3M2 => Some((-(1 << 3), 1 << 3)),
+        DType::F4E2M1 => Some((-4, 4)),
         _ => None,
     };
     refuse_if!(
@@ -251,8 +299,11 @@ mod tests {
         assert_eq!(sum(I64, U32), "i64[n]");
         assert_eq!(sum(Bool, I8), "i8[n]");
         assert_eq!(sum(F16, F64), "f64[n]");
+        assert_eq!(sum(F8E4M3, F8E4M3), "f8e4m3fn[n]");
+        assert_eq!(sum(F4E2M1, F8E5M2), "f8e5m2[n]");
+        assert_eq!(sum(F8E5M2, BF16), "bf16[n]");
         let refusal = "add: no dtype of the operands holds them all, cast some: ";
-        for (a, b) in [(U8, I8), (I32, F16), (F16, BF16), (U64, I32), (Q8_0, F32)] {
+        for (a, b) in [(U8, I8), (I32, F16), (F16, BF16), (F8E4M3, F8E5M2), (U64, I32), (Q8_0, F32)] {
             assert_eq!(sum(a, b), format!("{refusal}{a}[n], {b}[n]"));
         }
     }
@@ -275,6 +326,9 @@ mod tests {
         assert_eq!(with(DType::F16, 0.1.into()), "f16[n]");
         assert_eq!(with(DType::F16, 1e9.into()), "mul: the number 1000000000 is beyond f16");
         assert_eq!(with(DType::I64, true.into()), "i64[n]");
+        assert_eq!(with(DType::Bool, 1.into()), "bool[n]");
+        assert_eq!(with(DType::Bool, 2.into()), "mul: the whole number 2 is not exact in bool");
+        assert_eq!(with(DType::F8E4M3, 0.1.into()), "f8e4m3fn[n]");
         let integers = Tensor::from_slice([1], &[300i64]);
         assert_eq!(with(DType::BF16, integers.into()), "mul: the whole number 300 is not exact in bf16");
         let huge = Tensor::from_slice([1], &[u64::MAX]);

@@ -2,17 +2,17 @@
 
 use tensor::Tensor;
 
-use super::{Builder, resolve_axis};
-use crate::ops::{ArgReduceKind, Concat, LogSoftmax, Rebind, ReduceKind, ShapeToTensor, Split};
+use super::{Builder, resolve_axis, widened};
+use crate::ops::{ArgReduceKind, Concat, LogSoftmax, Rebind, ReduceKind, ShapeToTensor, Split, Transfer};
 use crate::{DeviceRef, Dim, Error, Value};
+
+/// The most results of [`Builder::chunk`]: each is a value of the graph.
+const MAX_CHUNKS: usize = 1 << 16;
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $name:ident = $method:ident $kind:expr;)*) => {
         /// Reductions along an axis, which stays with size 1.
-        /// The most results of [`Builder::chunk`]: each is a value of the graph.
-const MAX_CHUNKS: usize = 1 << 16;
-
-impl Builder {
+        impl Builder {
             $($(#[$doc])*
             #[track_caller]
             pub fn $name(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
@@ -44,7 +44,10 @@ impl Builder {
     #[track_caller]
     pub fn logsoftmax(&mut self, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("logsoftmax", x, axis)?;
-        self.op(LogSoftmax { axis }, &[x])
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, widened(dtype))?;
+        let y = self.op(LogSoftmax { axis }, &[x])?;
+        self.cast(y, dtype)
     }
 
     /// `x` without an axis, of size 1.
@@ -68,7 +71,7 @@ impl Builder {
         let position = if axis < 0 { axis + rank } else { axis };
         if !(0..rank).contains(&position) {
             let message = format!("the result has {rank} axes, and no axis {axis}");
-            return Err(self.refuse("unsqueeze", message));
+            return Err(self.no_axis("unsqueeze", message));
         }
         shape.insert(position as usize, Dim::from(1));
         self.reshape(x, shape)
@@ -172,18 +175,14 @@ impl Builder {
         self.op(Rebind { shape, symbols, message: message.map(str::to_string) }, &[x])
     }
 
-    /// `x` on a device; `x` itself if it lives there.
-    ///
-    /// # Errors
-    /// If it lives on another: no device can be reached so far but the host.
+    /// `x` on a device; `x` itself if it lives there. Graphs may name any device; a session compiles those whose devices
+    /// it has.
     #[track_caller]
     pub fn transfer_to(&mut self, x: Value, device: DeviceRef) -> Result<Value, Error> {
-        let ty = self.operand("transfer_to", x)?;
-        if ty.device == device {
+        if self.operand("transfer_to", x)?.device == device {
             Ok(x)
         } else {
-            let message = format!("x is {ty}, and {device} cannot be reached from {}", ty.device);
-            Err(self.refuse("transfer_to", message))
+            self.op(Transfer { device }, &[x])
         }
     }
 
@@ -233,7 +232,6 @@ mod tests {
         check(&|b| b.shape_to_tensor(x), "i64[3]");
         check(&|b| b.rebind(x, dims!["k", 1, "k"], None), "f32[k, 1, k]");
         check(&|b| b.transfer_to(x, DeviceRef::Cpu), "f32[n, 1, 6]");
-        let message = "transfer_to: x is f32[n, 1, 6], and gpu:1 cannot be reached from cpu";
-        check(&|b| b.transfer_to(x, DeviceRef::Gpu(1)), message);
+        check(&|b| b.transfer_to(x, DeviceRef::Gpu(1)), "f32[n, 1, 6] @gpu:1");
     }
 }

@@ -25,13 +25,13 @@ pub enum Index {
         step: i64,
     },
     /// As [`Index::Range`], with ends that are values [] of i32 or i64: `x[(slice(start, stop, step), out_dim)]`. The
-    /// size is `out_dim`; a symbol that has no size yet gets it from the data. Of tensors only.
+    /// size is `out_dim`; a symbol that has no size yet gets it from the data.
     Span {
         /// The first; `None` is the first there is.
         start: Option<Value>,
         /// The one after the last; `None` is the end.
         stop: Option<Value>,
-        /// The distance, at least 1; `None` is 1.
+        /// The distance, at least 1, and of a buffer a constant; `None` is 1.
         step: Option<Value>,
         /// The size of the axis of the result.
         out_dim: Dim,
@@ -87,6 +87,7 @@ impl Builder {
                 }
                 Index::AtValue(value) => {
                     self.expect_scalar("slice_tensor", value)?;
+                    let value = self.transfer_to(value, self.ty(x).device)?;
                     x = self.op(Gather { axis }, &[x, value])?;
                     continue;
                 }
@@ -100,12 +101,13 @@ impl Builder {
         if shape == self.ty(x).shape { Ok(x) } else { self.reshape(x, shape) }
     }
 
-    /// A slice of what a buffer holds at this point; `Index::Span` excepted. Reads the slice alone.
+    /// A slice of what a buffer holds at this point. Reads the slice alone.
     #[track_caller]
     pub fn load_slice(&mut self, buffer: Value, indices: &[Index]) -> Result<Value, Error> {
         let indices = self.expand("load_slice", buffer, indices)?;
         let sides = self.sides("load_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
+        let starts = self.transfer_to(starts, self.ty(buffer).device)?;
         let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
         let steps = sides.iter().map(|side| side.step).collect();
         let x = self.op(LoadSlice { shape, steps }, &[buffer, starts])?;
@@ -113,14 +115,14 @@ impl Builder {
         if shape == self.ty(x).shape { Ok(x) } else { self.reshape(x, shape) }
     }
 
-    /// Overwrites a slice of a buffer with `x`, which is broadcast to its shape; `Index::Span` excepted:
-    /// `buffer[i:j] = x`.
+    /// Overwrites a slice of a buffer with `x`, which is broadcast to its shape: `buffer[i:j] = x`.
     #[track_caller]
     pub fn store_slice(&mut self, buffer: Value, indices: &[Index], x: Value) -> Result<(), Error> {
         let indices = self.expand("store_slice", buffer, indices)?;
         self.operand("store_slice", x)?;
         let sides = self.sides("store_slice", buffer, &indices)?;
         let starts = self.starts(&sides)?;
+        let starts = self.transfer_to(starts, self.ty(buffer).device)?;
         let shape = seen(&indices, &sides);
         let x = if shape == self.ty(x).shape { x } else { self.broadcast(x, shape)? };
         let shape: Vec<Dim> = sides.iter().map(|side| side.size.clone()).collect();
@@ -151,17 +153,20 @@ impl Builder {
                 let out_dim = self.out_dim(out_dim);
                 let mut operands = vec![x];
                 for (end, otherwise) in [(start, 0), (stop, i64::MAX), (step, 1i64)] {
-                    operands.push(match end {
-                        Some(end) => *end,
+                    let end = match *end {
+                        Some(end) => end,
                         None => self.constant(Tensor::scalar(otherwise)),
-                    });
+                    };
+                    operands.push(self.transfer_to(end, self.ty(x).device)?);
                 }
                 self.op(DynamicSlice { axis, out_dim }, &operands)
             }
             Index::Window { start, size } => {
                 let step = self.constant(Tensor::scalar(1i64));
+                let device = self.ty(x).device;
+                let (start, step) = (self.transfer_to(*start, device)?, self.transfer_to(step, device)?);
                 let out_dim = OutDim::Known(size.clone());
-                self.op(DynamicSlice { axis, out_dim }, &[x, *start, step])
+                self.op(DynamicSlice { axis, out_dim }, &[x, start, step])
             }
             Index::AtValue(_) | Index::Ellipsis | Index::NewAxis => {
                 unreachable!("no index that keeps an axis")
@@ -186,6 +191,8 @@ impl Builder {
         };
         let end = |end: i64| if end < 0 { end.saturating_add(size).max(-1) } else { end.min(size - 1) };
         let (first, last) = (start.map_or(size - 1, end), stop.map_or(-1, end));
+        // Nothing, if the ends are the other way round.
+        let last = last.min(first);
         let indices = self.range(first as f64, last as f64, step as f64, DType::I64)?;
         self.op(Gather { axis }, &[x, indices])
     }
@@ -220,11 +227,11 @@ impl Builder {
 
     /// The box of a buffer that indices name.
     #[track_caller]
-    fn sides(&self, op: &'static str, buffer: Value, indices: &[Index]) -> Result<Vec<Side>, Error> {
-        let ty = self.ty(buffer);
+    fn sides(&mut self, op: &'static str, buffer: Value, indices: &[Index]) -> Result<Vec<Side>, Error> {
+        let shape = self.ty(buffer).shape.clone();
         let named = indices.iter().filter(|&index| *index != Index::NewAxis);
         let mut sides = Vec::new();
-        for (size, index) in ty.shape.iter().zip(named) {
+        for (size, index) in shape.iter().zip(named) {
             let one = Dim::from(1);
             sides.push(match index {
                 Index::At(at) => Side { start: Start::Known(*at), size: one, step: 1 },
@@ -232,29 +239,95 @@ impl Builder {
                 Index::Window { start, size } => {
                     Side { start: Start::Value(*start), size: size.clone(), step: 1 }
                 }
-                Index::Range { start, stop, step } => {
-                    let Ok(step) = usize::try_from(*step) else {
-                        let message =
-                            format!("the step of a slice of a buffer is {step}, expected at least 1");
-                        return Err(self.refuse(op, message));
-                    };
-                    let (start, stop) = clip(size, *start, *stop);
-                    let whole = Type::new(ty.dtype, [size.clone()]);
-                    match (Slice { axis: 0, start, stop, step }).infer(&[&whole]) {
-                        Ok(mut part) => {
-                            let size = part.swap_remove(0).shape.swap_remove(0);
-                            Side { start: Start::Known(start), size, step }
-                        }
-                        Err(error) => return Err(self.refuse(op, error.0)),
-                    }
+                Index::Range { start, stop, step } => self.known_side(op, size, *start, *stop, *step)?,
+                Index::Span { start, stop, step, out_dim } => {
+                    self.side_of_values(op, size, [*start, *stop, *step], out_dim)?
                 }
-                _ => {
-                    let message = "the size of a slice of a buffer must be known: use a window";
-                    return Err(self.refuse(op, message));
-                }
+                Index::Ellipsis | Index::NewAxis => unreachable!("they are expanded"),
             });
         }
         Ok(sides)
+    }
+
+    /// The side of a box from numbers.
+    #[track_caller]
+    fn known_side(
+        &self,
+        op: &'static str,
+        size: &Dim,
+        start: Option<i64>,
+        stop: Option<i64>,
+        step: i64,
+    ) -> Result<Side, Error> {
+        let step = self.known_step(op, step)?;
+        let (start, stop) = clip(size, start, stop);
+        // The dtype does not matter.
+        let whole = Type::new(DType::U8, [size.clone()]);
+        match (Slice { axis: 0, start, stop, step }).infer(&[&whole]) {
+            Ok(mut part) => {
+                let size = part.swap_remove(0).shape.swap_remove(0);
+                Ok(Side { start: Start::Known(start), size, step })
+            }
+            Err(error) => Err(self.refuse(op, error.0)),
+        }
+    }
+
+    /// The side of a box from values: start, stop and step. That it has the size, the positions along the axis show, of
+    /// which the same slice is taken.
+    #[track_caller]
+    fn side_of_values(
+        &mut self,
+        op: &'static str,
+        size: &Dim,
+        ends: [Option<Value>; 3],
+        out_dim: &Dim,
+    ) -> Result<Side, Error> {
+        let known = ends.map(|end| end.map(|end| self.known_integer(end)));
+        let Some(step) = known[2].unwrap_or(Some(1)) else {
+            return Err(self.refuse(op, "the step of a slice of a buffer is no constant"));
+        };
+        if let [None | Some(Some(_)), None | Some(Some(_)), _] = known {
+            let side = self.known_side(op, size, known[0].flatten(), known[1].flatten(), step)?;
+            if side.size == *out_dim {
+                return Ok(side);
+            }
+            if side.size.as_static().is_some() && out_dim.as_static().is_some() {
+                let message =
+                    format!("the slice of axis `{size}` has {} elements, expected {out_dim}", side.size);
+                return Err(self.refuse(op, message));
+            }
+        }
+        let distance = self.known_step(op, step)?;
+        let positions = self.range_to(size.clone(), DType::I64)?;
+        let [start, stop, step_value] = ends;
+        let span = Index::Span { start, stop, step: step_value, out_dim: out_dim.clone() };
+        let part = self.slice_axis(positions, 0, &span)?;
+        // An empty slice starts at the end of the axis.
+        let (first, end) = (self.reduce_min(part, 0)?, self.shape_to_tensor(positions)?);
+        let first = self.min(first, end)?;
+        let start = Start::Value(self.reshape(first, [])?);
+        Ok(Side { start, size: out_dim.clone(), step: distance })
+    }
+
+    #[track_caller]
+    fn known_step(&self, op: &'static str, step: i64) -> Result<usize, Error> {
+        match usize::try_from(step) {
+            Ok(step @ 1..) => Ok(step),
+            _ => {
+                Err(self
+                    .refuse(op, format!("the step of a slice of a buffer is {step}, expected at least 1")))
+            }
+        }
+    }
+
+    /// The integer that a constant is.
+    fn known_integer(&self, value: Value) -> Option<i64> {
+        match self.owner(value)?.defined_by(value)? {
+            (Op::Constant(constant), _) if constant.value.0.dtype() == DType::I64 => {
+                constant.value.0.to_vec::<i64>().first().copied()
+            }
+            _ => None,
+        }
     }
 
     /// The starts of a box as one value, `i64[rank]`.
@@ -468,11 +541,51 @@ mod tests {
         assert_eq!(evaluation.outputs[0].to_vec::<i32>(), [1, -1, -1]);
         let expected = [0, 1, 2, 7, 4, -1, -2, 7, 8, -1, -2, 11];
         assert_eq!(evaluation.buffers[0].to_vec::<i32>(), expected);
-        let error = buffer(|b, buffer| {
-            let span = Index::Span { start: None, stop: None, step: None, out_dim: "m".into() };
-            b.load_slice(buffer, &[span]).map(|value| vec![value])
-        });
-        let message = "load_slice: the size of a slice of a buffer must be known: use a window";
-        assert_eq!(error.unwrap_err().without_location().to_string(), message);
+    }
+
+    /// The rows of a buffer that a span loads, after it has doubled them.
+    fn doubled(start: Option<i64>, stop: i64, step: i64, out_dim: &str) -> Result<(String, Vec<i32>), Error> {
+        let mut b = Builder::new("g");
+        let buffer = b.input("buffer", Type::buffer(DType::I32, dims![5, "n"]));
+        let stop_value = b.input("stop", Type::new(DType::I64, dims![]));
+        let start = start.map(|start| scalar(&mut b, start));
+        let step = Some(scalar(&mut b, step));
+        let rows = [Index::Span {
+            start,
+            stop: Some(stop_value),
+            step,
+            out_dim: out_dim.parse().map_or_else(|_| out_dim.into(), |size: usize| size.into()),
+        }];
+        let values = b.load_slice(buffer, &rows)?;
+        let twice = b.add(values, values)?;
+        b.store_slice(buffer, &rows, twice)?;
+        let ty = b.ty(values).to_string();
+        let x = Tensor::from_slice([5, 1], &[1, 2, 3, 4, 5]);
+        let evaluation = b.finish(&[values])?.evaluate(&[x, Tensor::scalar(stop)], &|_| None)?;
+        Ok((ty, evaluation.buffers[0].to_vec::<i32>()))
+    }
+
+    #[test]
+    fn spans_of_buffers_have_the_size_that_is_said() {
+        let ok = |ty: &str, values: [i32; 5]| Ok((ty.to_string(), values.to_vec()));
+        assert_eq!(doubled(Some(1), 3, 1, "m"), ok("i32[m, n]", [1, 4, 6, 4, 5]));
+        assert_eq!(doubled(None, -1, 2, "m"), ok("i32[m, n]", [2, 2, 6, 4, 5]));
+        assert_eq!(doubled(Some(-2), 9, 1, "2"), ok("i32[2, n]", [1, 2, 3, 8, 10]));
+        assert_eq!(doubled(Some(3), 3, 1, "m"), ok("i32[m, n]", [1, 2, 3, 4, 5]));
+        let error = doubled(Some(0), 3, 1, "2").unwrap_err().to_string();
+        assert_eq!(error, "dynamic_slice: the data gives a size of 3, expected 2");
+        let error = doubled(Some(0), 3, 0, "2").unwrap_err().without_location().to_string();
+        assert_eq!(error, "load_slice: the step of a slice of a buffer is 0, expected at least 1");
+        let known = |out_dim: Dim| {
+            buffer(|b, buffer| {
+                let stop = Some(scalar(b, 2));
+                let span = Index::Span { start: None, stop, step: None, out_dim };
+                b.load_slice(buffer, &[span]).map(|value| vec![value])
+            })
+        };
+        let graph = known(2.into()).unwrap();
+        assert!(!graph.to_string().contains("dynamic_slice"), "{graph}");
+        let error = known(3.into()).unwrap_err().without_location().to_string();
+        assert_eq!(error, "load_slice: the slice of axis `3` has 2 elements, expected 3");
     }
 }

@@ -2,9 +2,10 @@
 
 use super::prelude::*;
 
-/// Converts elements: any dtype (blocks are dequantized) → f16, bf16, f32, f64, an integer or bool.
+/// Converts elements: any dtype (blocks are dequantized) → a float, an integer or bool.
 ///
-/// To a float: rounded to the nearest, halves to even. Float to integer: rounded towards 0, beyond the range
+/// To a float: rounded to the nearest, halves to even; beyond the range of an 8-bit float without infinity to NaN, of a
+/// smaller float, which has neither, to its end. Float to integer: rounded towards 0, beyond the range
 /// to its end, NaN to 0. Integer to integer: wraps around. To bool: whether it is not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cast {
@@ -18,10 +19,7 @@ impl Define for Cast {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         let to = self.to;
-        refuse_if!(
-            !FLOATS.contains(&to) && !to.is_integer() && to != DType::Bool,
-            "x {x} cannot become {to}"
-        );
+        refuse_if!(!to.is_float() && !to.is_integer() && to != DType::Bool, "x {x} cannot become {to}");
         Ok(vec![x.with_dtype(to)])
     }
 
@@ -37,7 +35,7 @@ impl Define for Cast {
                 from_i128(to, shape, &values.collect::<Vec<_>>())
             }
             Numbers::Floats(x) => from_f64(to, shape, &x),
-            Numbers::Integers(x) if FLOATS.contains(&to) => from_integers_as_floats(to, shape, &x),
+            Numbers::Integers(x) if to.is_float() => from_integers_as_floats(to, shape, &x),
             Numbers::Integers(x) => from_i128(to, shape, &x),
         };
         Ok(vec![result])

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16};
+use tensor::float8::{encode_f64, round_to_odd};
+use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, bf16, f16, small_float};
 
 /// The elements of a tensor in row-major order, exactly.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +58,7 @@ impl Numbers {
 /// A tensor of floats, each rounded once, to the nearest and halves to even.
 ///
 /// # Panics
-/// If `dtype` is not one of the four plain floats.
+/// If `dtype` is not a float, or elements of less than a byte do not fill whole bytes.
 pub(super) fn from_f64(dtype: DType, shape: Shape, values: &[f64]) -> Tensor {
     let halves = values.iter().map(|&value| round_to_odd(value));
     match dtype {
@@ -65,6 +66,11 @@ pub(super) fn from_f64(dtype: DType, shape: Shape, values: &[f64]) -> Tensor {
         DType::F32 => Tensor::from_slice(shape, &values.iter().map(|&v| v as f32).collect::<Vec<_>>()),
         DType::F16 => Tensor::from_slice(shape, &halves.map(f16::from_f32).collect::<Vec<_>>()),
         DType::BF16 => Tensor::from_slice(shape, &halves.map(bf16::from_f32).collect::<Vec<_>>()),
+        small if small.is_float8() => {
+            let bytes: Vec<u8> = values.iter().map(|&value| encode_f64(small, value)).collect();
+            from_bytes(small, shape, &bytes)
+        }
+        small if small.is_sub_byte() => from_bytes(small, shape, &small_float::pack(small, values)),
         other => unreachable!("{other} is no result of arithmetic"),
     }
 }
@@ -72,7 +78,7 @@ pub(super) fn from_f64(dtype: DType, shape: Shape, values: &[f64]) -> Tensor {
 /// A tensor of floats made of integers, each rounded once.
 ///
 /// # Panics
-/// If `dtype` is not one of the four plain floats.
+/// As [`from_f64`].
 pub(super) fn from_integers_as_floats(dtype: DType, shape: Shape, values: &[i128]) -> Tensor {
     match dtype {
         DType::F32 => Tensor::from_slice(shape, &values.iter().map(|&v| v as f32).collect::<Vec<_>>()),
@@ -185,19 +191,7 @@ impl Lanes {
     }
 }
 
-/// Rounds to an `f32` such that rounding on to a half is as good as rounding once: an inexact result gets an
-/// odd last bit, so it is never mistaken for a tie (Boldo and Melquiond, "When double rounding is odd",
-/// 2005).
-fn round_to_odd(value: f64) -> f32 {
-    let nearest = value as f32;
-    if f64::from(nearest) == value || value.is_nan() {
-        return nearest;
-    }
-    let beyond = f64::from(nearest).abs() > value.abs();
-    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
-}
-
-/// The same for an integer: all but 53 bits collapse into whether any of them is set.
+/// As [`round_to_odd`] for an integer: all but 53 bits collapse into whether any of them is set.
 fn integer_round_to_odd(value: i128) -> f64 {
     let magnitude = value.unsigned_abs();
     let excess = (128 - magnitude.leading_zeros()).saturating_sub(53);

@@ -56,7 +56,7 @@ impl ElementFunction {
             Op::Unary(function) => Some(ElementFunction::Unary(function)),
             Op::Binary(function) => Some(ElementFunction::Binary(function)),
             Op::Select(Select) => Some(ElementFunction::Select),
-            Op::Cast(Cast { to }) => Some(ElementFunction::Cast(to)),
+            Op::Cast(Cast { to }) if !to.is_sub_byte() => Some(ElementFunction::Cast(to)),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::define::Effect;
 use super::prelude::*;
+use crate::DeviceRef;
 
 /// A buffer full of zeros: nothing → `mut` of plain elements. Each run of this op makes a new one, which lives until its
 /// last use.
@@ -11,15 +12,17 @@ pub struct CreateBuffer {
     pub dtype: DType,
     /// Of the buffer.
     pub shape: Vec<Dim>,
+    /// Where the buffer is.
+    pub device: DeviceRef,
 }
 
 impl Define for CreateBuffer {
-    declare!("create_buffer" { dtype, shape });
+    declare!("create_buffer" { dtype, shape, device = DeviceRef::Cpu });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [] = operands(inputs, [])?;
         refuse_if!(self.dtype.is_block(), "dtype is {}, expected plain elements", self.dtype);
-        Ok(vec![Type::buffer(self.dtype, self.shape.iter().cloned())])
+        Ok(vec![Type { device: self.device, ..Type::buffer(self.dtype, self.shape.iter().cloned()) }])
     }
 
     fn reference(&self, _inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
@@ -77,7 +80,8 @@ mod tests {
 
     #[test]
     fn types() {
-        let create = |dtype| CreateBuffer { dtype, shape: vec!["n".into(), 2.into()] };
+        let create =
+            |dtype| CreateBuffer { dtype, shape: vec!["n".into(), 2.into()], device: DeviceRef::Cpu };
         check_types(
             create(DType::BF16),
             &[(&[], "mut bf16[n, 2]"), (&["f32[1]"], "create_buffer: takes 0 operands, got 1")],

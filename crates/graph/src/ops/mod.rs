@@ -78,6 +78,7 @@ mod split_matmul;
 mod testing;
 mod top_k;
 mod top_positions;
+mod transfer;
 mod transpose;
 mod unary;
 mod window;
@@ -232,6 +233,8 @@ ops! {
     print::Print,
     /// The same values, of a shape that is asserted.
     rebind::Rebind,
+    /// The same values on another device.
+    transfer::Transfer,
     /// The sizes of a tensor's axes.
     shape_to_tensor::ShapeToTensor,
     /// One graph or another, as a condition says.

@@ -11,7 +11,8 @@ use tensor::philox;
 use super::field::Field;
 use super::prelude::*;
 
-/// Random numbers of one of the four plain float dtypes: nothing → [d..]. The same each time the graph runs.
+/// Random numbers of one of the four plain float dtypes: nothing, or a `seed: i64[]` → [d..]. The same each time the graph
+/// runs, with the same seed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Random {
     /// How the numbers are spread.
@@ -20,7 +21,7 @@ pub struct Random {
     pub dtype: DType,
     /// Of the result.
     pub shape: Vec<Dim>,
-    /// Another seed gives other numbers.
+    /// Another seed gives other numbers. A seed that is an operand is added to it, and wraps around.
     pub seed: u64,
 }
 
@@ -46,6 +47,11 @@ pub enum Distribution {
 const NAMES: &[&str] = &["random_uniform", "random_normal"];
 
 impl Random {
+    /// This op with the seed that an operand makes of its own.
+    pub fn with_seed(&self, operand: i64) -> Random {
+        Random { seed: self.seed.wrapping_add(operand as u64), ..self.clone() }
+    }
+
     /// The number at a row-major position, before it is rounded to the dtype.
     pub fn element(&self, position: u64) -> f64 {
         match self.distribution {
@@ -91,7 +97,10 @@ impl Define for Random {
     });
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [] = operands(inputs, [])?;
+        if !inputs.is_empty() {
+            let [seed] = operands(inputs, ["seed"])?;
+            expect_type("seed", seed, DType::I64, &[])?;
+        }
         refuse_if!(!FLOATS.contains(&self.dtype), "dtype is {}, expected f16, bf16, f32 or f64", self.dtype);
         match self.distribution {
             Distribution::Uniform { low, high } => {
@@ -108,8 +117,9 @@ impl Define for Random {
         Ok(vec![Type::new(self.dtype, self.shape.iter().cloned())])
     }
 
-    fn reference(&self, _inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
-        let values: Vec<f64> = (0..outputs[0].elements() as u64).map(|i| self.element(i)).collect();
+    fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
+        let op = inputs.first().map_or_else(|| self.clone(), |seed| self.with_seed(seed.to_vec::<i64>()[0]));
+        let values: Vec<f64> = (0..outputs[0].elements() as u64).map(|i| op.element(i)).collect();
         Ok(vec![from_f64(self.dtype, outputs[0], &values)])
     }
 }
@@ -175,7 +185,9 @@ mod tests {
     fn types() {
         let op = |distribution, dtype| Random { distribution, dtype, shape: dims!["n", 2].to_vec(), seed: 0 };
         let normal = |mean, std| Distribution::Normal { mean, std };
-        check_types(op(normal(0.0, 1.0), DType::BF16), &[(&[], "bf16[n, 2]")]);
+        let wrong = "random_normal: seed is i64[1], expected i64[]";
+        let table = [(&[][..], "bf16[n, 2]"), (&["i64[]"], "bf16[n, 2]"), (&["i64[1]"], wrong)];
+        check_types(op(normal(0.0, 1.0), DType::BF16), &table);
         let wrong = "random_normal: dtype is i8, expected f16, bf16, f32 or f64";
         check_types(op(normal(0.0, 1.0), DType::I8), &[(&[], wrong)]);
         check_types(
@@ -220,8 +232,9 @@ mod tests {
         for (power, expected) in [(1, 0.0), (2, 1.0), (3, 0.0), (4, 3.0)] {
             assert!((moment(power) - expected).abs() < 0.05, "moment {power}: {}", moment(power));
         }
-        let other = numbers(Random { seed: 4, ..op }, &[]);
+        let other = numbers(Random { seed: 4, ..op.clone() }, &[]);
         assert!(draws.iter().zip(&other).all(|(a, b)| a != b));
+        assert_eq!(numbers(Random { seed: 9, ..op }, &[&Tensor::scalar(-5i64)]), other);
         // Philox's published answer for a key and a counter of zeros.
         let first = numbers(uniform(DType::F64, 1, 0), &[]);
         assert_eq!(first, [(0xe169_c58d_6627_e8d5_u64 >> 11) as f64 / (1u64 << 53) as f64]);

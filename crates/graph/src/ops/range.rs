@@ -20,7 +20,7 @@ impl Range {
     /// If the step is 0, or the number is none, in words.
     pub fn count(start: f64, stop: f64, step: f64) -> Result<usize, String> {
         let count = ((stop - start) / step).ceil();
-        if count.is_finite() && step != 0.0 && count < usize::MAX as f64 {
+        if count.is_finite() && step != 0.0 && count < i64::MAX as f64 {
             Ok(count.max(0.0) as usize)
         } else {
             Err(format!("there is no range from {start} to {stop} by {step}"))
@@ -35,6 +35,7 @@ impl Range {
         let distance = if step < 0 { start - stop } else { stop - start };
         let count = (step != 0).then(|| distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs()));
         count
+            .and_then(|count| i64::try_from(count).ok())
             .and_then(|count| usize::try_from(count).ok())
             .ok_or_else(|| format!("there is no range from {start} to {stop} by {step}"))
     }
@@ -145,6 +146,9 @@ mod tests {
         assert_eq!(Range::count(0.0, -1.0, 0.1), Ok(0));
         assert!(Range::count(0.0, f64::INFINITY, 1.0).is_err() && Range::count(f64::NAN, 0.0, 1.0).is_err());
         assert_eq!(Range::count_integers(5, -4, -3), Ok(3));
+        assert!(
+            Range::count(0.0, 2f64.powi(63), 1.0).is_err() && Range::count_integers(0, 1 << 63, 1).is_err()
+        );
     }
 
     #[test]
@@ -160,6 +164,7 @@ mod tests {
         let message = "range: there is no range from 7 to 0 by 0";
         assert_eq!(evaluate([7, 0, 0]).unwrap_err().to_string(), message);
         let error = evaluate([i64::MIN, i64::MAX, 1]).unwrap_err();
-        assert_eq!(error.to_string(), "the dim `n` overflows");
+        let message = "range: there is no range from -9223372036854775808 to 9223372036854775807 by 1";
+        assert_eq!(error.to_string(), message);
     }
 }

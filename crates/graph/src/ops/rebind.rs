@@ -2,13 +2,15 @@
 
 use super::prelude::*;
 use crate::Bindings;
+use crate::dim::Unknown;
 
 /// `x` of any type → the same of the shape `shape`, which the sizes at run time must equal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rebind {
     /// The asserted shape, of as many axes as `x` has.
     pub shape: Vec<Dim>,
-    /// The symbols of the shape that are new in the graph: each gets the size of the first axis that is it alone.
+    /// The symbols of the shape that are new in the graph: each gets its size from the first axis that is it alone, or a
+    /// multiple of it and a number, as `2*k + 1`.
     pub symbols: Vec<String>,
     /// What to say if the sizes differ.
     pub message: Option<String>,
@@ -27,6 +29,7 @@ impl Rebind {
                 bindings.insert(symbol, size);
             }
         }
+        self.solve(given, bindings)?;
         for (axis, (dim, &size)) in self.shape.iter().zip(given.iter()).enumerate() {
             match dim.resolve(bindings) {
                 Ok(expected) if expected == size => {}
@@ -35,6 +38,41 @@ impl Rebind {
             }
         }
         Ok(())
+    }
+
+    /// Gives each new symbol that has no size yet the one that an axis leaves for it.
+    fn solve(&self, given: &Shape, bindings: &mut Bindings) -> Result<(), String> {
+        for (axis, symbol) in self.sources() {
+            if bindings.get(symbol).is_none() {
+                let (dim, size) = (&self.shape[axis], given[axis]);
+                let solution = dim.solve(symbol, size, bindings);
+                let number = solution.ok_or_else(|| {
+                    let reason =
+                        self.message.as_ref().map_or(String::new(), |message| format!(": {message}"));
+                    format!("axis {axis} is {size}, which `{dim}` can never be{reason}")
+                })?;
+                bindings.insert(symbol, number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The axes that give new symbols their sizes, in an order in which each is the only one unknown of its axis.
+    fn sources(&self) -> Vec<(usize, &str)> {
+        let mut sources: Vec<(usize, &str)> = Vec::new();
+        loop {
+            let known = |symbol: &str| sources.iter().any(|(_, other)| *other == symbol);
+            let next = self.shape.iter().enumerate().find_map(|(axis, dim)| match dim.unknown(&known) {
+                Unknown::Linear(symbol) if self.symbols.iter().any(|other| other == symbol) => {
+                    Some((axis, symbol))
+                }
+                _ => None,
+            });
+            match next {
+                Some(source) => sources.push(source),
+                None => return sources,
+            }
+        }
     }
 
     fn differs(&self, axis: usize, size: usize, expected: usize) -> String {
@@ -56,10 +94,12 @@ impl Define for Rebind {
         if let Some(axis) = x.shape.iter().zip(shape).position(never) {
             return Err(type_error!("x is {x}, which axis {axis} of {shape:?} can never be"));
         }
-        let alone = |symbol: &String| shape.iter().any(|dim| dim.as_symbol() == Some(symbol));
-        match self.symbols.iter().find(|symbol| !alone(symbol)) {
+        let sources = self.sources();
+        match self.symbols.iter().find(|symbol| sources.iter().all(|(_, source)| source != symbol)) {
             None => Ok(vec![x.with_shape(shape.iter().cloned())]),
-            Some(symbol) => Err(type_error!("no axis of {shape:?} is the new symbol `{symbol}` alone")),
+            Some(symbol) => Err(type_error!(
+                "no axis of {shape:?} is a multiple of the new symbol `{symbol}` and a number"
+            )),
         }
     }
 
@@ -68,9 +108,10 @@ impl Define for Rebind {
     }
 
     fn sizes(&self, inputs: &[&Tensor]) -> Result<Vec<usize>, Error> {
-        let axis = |symbol: &String| self.shape.iter().position(|dim| dim.as_symbol() == Some(symbol));
-        let size = |symbol| inputs[0].shape()[axis(symbol).expect("the type rule asks for one")];
-        Ok(self.symbols.iter().map(size).collect())
+        let mut bindings = Bindings::default();
+        self.solve(inputs[0].shape(), &mut bindings)
+            .map_err(|message| Error::evaluation("rebind", message))?;
+        Ok(self.symbols.iter().filter_map(|symbol| bindings.get(symbol)).collect())
     }
 
     fn reference(&self, inputs: &[&Tensor], outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
@@ -106,9 +147,10 @@ mod tests {
                 (&["f32[n, 5]"], "rebind: x is f32[n, 5], which axis 1 of [k, 4] can never be"),
             ],
         );
+        check_types(rebind(&[&(&k + &k) + &four], &["k"]), &[(&["f32[n]"], "f32[2*k + 4]")]);
         check_types(
-            rebind(&[&k + &k], &["k"]),
-            &[(&["f32[n]"], "rebind: no axis of [2*k] is the new symbol `k` alone")],
+            rebind(&[&k * &k], &["k"]),
+            &[(&["f32[n]"], "rebind: no axis of [k*k] is a multiple of the new symbol `k` and a number")],
         );
     }
 
@@ -129,5 +171,22 @@ mod tests {
         assert_eq!(run(3, 6).unwrap().outputs[1].shape(), &Shape::new(&[6]));
         let message = "rebind: axis 0 is 7, expected 2*k = 6: the axes do not match";
         assert_eq!(run(3, 7).unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn new_symbols_are_solved_for() {
+        let text = "graph g(%x: f32[n, m]) {
+                      %a = rebind(%x) {shape = [2*k + 1, k + j], symbols = [j, k]}
+                      %b = shape_to_tensor(%a)
+                      return %a
+                    }";
+        let graph = Graph::parse(text).unwrap();
+        graph.verify().unwrap();
+        let run =
+            |n: usize, m: usize| graph.evaluate(&[Tensor::zeros(tensor::DType::F32, [n, m])], &|_| None);
+        assert_eq!(run(7, 5).unwrap().outputs[0].shape(), &Shape::new(&[7, 5]));
+        let message = "rebind: axis 0 is 6, which `2*k + 1` can never be";
+        assert_eq!(run(6, 5).unwrap_err().to_string(), message);
+        assert!(run(7, 2).unwrap_err().to_string().contains("axis 1 is 2, which `k + j` can never be"));
     }
 }

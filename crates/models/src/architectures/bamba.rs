@@ -19,6 +19,7 @@ pub(crate) const BAMBA: Architecture = Architecture {
     gguf: "granitehybrid",
     model_type: "bamba",
     keys: &[
+        "attention_bias",
         "attn_layer_indices",
         "hidden_act",
         "mamba_d_conv",
@@ -27,6 +28,7 @@ pub(crate) const BAMBA: Architecture = Architecture {
         "mamba_expand",
         "mamba_n_groups",
         "mamba_n_heads",
+        "mlp_bias",
         "num_key_value_heads",
         "rms_norm_eps",
         "time_step_limit",

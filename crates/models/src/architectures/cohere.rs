@@ -18,7 +18,14 @@ pub(crate) const COHERE: Architecture = Architecture {
     examples: &["CohereLabs/c4ai-command-r-v01", "CohereLabs/aya-23-8B"],
     gguf: "command-r",
     model_type: "cohere",
-    keys: &["head_dim", "hidden_act", "layer_norm_eps", "logit_scale", "num_key_value_heads"],
+    keys: &[
+        "attention_bias",
+        "head_dim",
+        "hidden_act",
+        "layer_norm_eps",
+        "logit_scale",
+        "num_key_value_heads",
+    ],
     complete,
     names: &[QK_NORM_NAMES, NAMES],
     layout: flatten_norms,
@@ -35,6 +42,7 @@ pub(crate) const COHERE2: Architecture = Architecture {
     gguf: "cohere2",
     model_type: "cohere2",
     keys: &[
+        "attention_bias",
         "hidden_act",
         "layer_norm_eps",
         "layer_types",

@@ -1,7 +1,7 @@
 //! DeepSeek V2 and V3: Llama with latent attention, and experts in addition to those that every token gets.
 
 use graph::ops::RopeStyle;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::glm4_moe::{SHARED_EXPERT_NAMES, routed_experts};
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
@@ -46,6 +46,8 @@ pub(crate) const DEEPSEEK_V3: Architecture = Architecture {
 /// Kimi K2.5 and K2.6, of which we run the text half.
 pub(crate) const KIMI_K25: Architecture = Architecture {
     hugging_face: "KimiK25ForConditionalGeneration",
+    // As `transformers` calls it.
+    alias: Some("Kimi_K25ForConditionalGeneration"),
     examples: &["moonshotai/Kimi-K2.5", "moonshotai/Kimi-K2.6"],
     model_type: "kimi_k25",
     ..DEEPSEEK_V3
@@ -84,9 +86,11 @@ pub(crate) const GLM_MOE_DSA: Architecture = Architecture {
 };
 
 const KEYS: &[&str] = &[
+    "attention_bias",
     "first_k_dense_replace",
     "hidden_act",
     "kv_lora_rank",
+    "mlp_bias",
     "mlp_layer_types",
     "moe_intermediate_size",
     "n_group",
@@ -121,6 +125,7 @@ const INDEXER_KEYS: &[&str] = &[
     "index_topk_freq",
     "index_topk_pattern",
     "indexer_types",
+    "layer_types",
 ];
 
 const NAMES: NameTable = &[
@@ -137,12 +142,15 @@ const NAMES: NameTable = &[
 ];
 
 fn complete_v2(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.remove("rope_interleave");
+    // Shares are as they are, whatever the file says.
+    keys.set("norm_topk_prob", false);
     keys.rename("num_experts", "n_routed_experts");
     routed_experts(
         keys,
         json!({
             "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407,
-            "first_k_dense_replace": 0, "norm_topk_prob": false, "topk_method": "greedy",
+            "first_k_dense_replace": 0, "topk_method": "greedy",
         }),
     );
     keys.add(json!({ "q_lora_rank": 1536 }));
@@ -188,14 +196,28 @@ fn complete_glm(keys: &mut ConfigKeys) -> Result<(), String> {
 
 fn complete_v32(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64, "max_position_embeddings": 163_840 }));
-    // What GLM-5 has.
-    for key in ["indexer_types", "index_topk_pattern", "index_topk_freq"] {
+    // Keys of GLM-5 and V3.
+    for key in ["indexer_types", "index_topk_pattern", "index_topk_freq", "rope_interleave"] {
         keys.remove(key);
     }
+    all_indexed(keys)?;
     complete_v3(keys)
 }
 
+/// All layers choose positions, which files say of each.
+fn all_indexed(keys: &mut ConfigKeys) -> Result<(), String> {
+    let Some(Value::Array(kinds)) = keys.remove("layer_types") else { return Ok(()) };
+    match kinds.iter().find(|kind| kind.as_str() != Some("indexed_attention")) {
+        Some(other) => {
+            Err(format!("layers of the type {other} are not supported; known: \"indexed_attention\""))
+        }
+        None => Ok(()),
+    }
+}
+
 fn complete_glm_dsa(keys: &mut ConfigKeys) -> Result<(), String> {
+    all_indexed(keys)?;
+    keys.remove("rope_interleave");
     keys.add(json!({
         "n_group": 1, "topk_group": 1, "q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256,
         "rms_norm_eps": 1e-5, "max_position_embeddings": 202_752, "index_topk": 2048, "index_head_dim": 128,
@@ -218,11 +240,6 @@ fn complete_glm_dsa(keys: &mut ConfigKeys) -> Result<(), String> {
 
 /// The keys of latent attention: the size of heads, and the factor on scores, which grows with the stretch of positions.
 pub(super) fn latent(keys: &mut ConfigKeys) -> Result<(), String> {
-    if keys.is(false, "rope_interleave") {
-        return Err(
-            "`rope_interleave` is false: pairs of dims that are half a head apart are not supported".into()
-        );
-    }
     keys.add(json!({
         "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     }));

@@ -17,6 +17,7 @@ pub(crate) const DOTS1: Architecture = Architecture {
     gguf: "dots1",
     model_type: "dots1",
     keys: &[
+        "attention_bias",
         "first_k_dense_replace",
         "head_dim",
         "hidden_act",

@@ -2,6 +2,7 @@
 
 use graph::ops::RopeStyle;
 use serde_json::json;
+use weights::MetaValue;
 
 use super::Architecture;
 use super::glm4_moe::SHARED_EXPERT_NAMES;
@@ -18,6 +19,7 @@ pub(crate) const ERNIE4_5: Architecture = Architecture {
     examples: &["baidu/ERNIE-4.5-0.3B-PT"],
     gguf: "ernie4_5",
     model_type: "ernie4_5",
+    keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps", "use_bias"],
     complete,
     rope: RopeStyle::Interleaved,
     ..LLAMA
@@ -41,8 +43,10 @@ pub(crate) const ERNIE4_5_MOE: Architecture = Architecture {
         "moe_num_shared_experts",
         "num_key_value_heads",
         "rms_norm_eps",
+        "use_bias",
     ],
     complete: complete_moe,
+    gguf_keys,
     names: &[CORRECTION_NAMES, SHARED_EXPERT_NAMES, EXPERT_NAMES, NAMES],
     layout,
     gguf_layout: layout,
@@ -56,6 +60,14 @@ const CORRECTION_NAMES: NameTable =
 fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), crate::Error> {
     (0..config.layers).for_each(|layer| layout.flatten(&format!("blk.{layer}.exp_probs_b.bias")));
     Ok(())
+}
+
+/// Every how many layers one has experts.
+fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let sparse = config.sparse_layers.iter().flatten().enumerate();
+    let mut sparse = sparse.filter(|(_, is_sparse)| **is_sparse).map(|(layer, _)| layer as u32);
+    let step = sparse.next().zip(sparse.next()).map_or(1, |(first, second)| second - first);
+    vec![("interleave_moe_layer_step", step.into())]
 }
 
 fn complete_moe(keys: &mut ConfigKeys) -> Result<(), String> {

@@ -22,6 +22,7 @@ pub(crate) const FALCON_H1: Architecture = Architecture {
     gguf: "falcon-h1",
     model_type: "falcon_h1",
     keys: &[
+        "attention_bias",
         "attention_in_multiplier",
         "attention_out_multiplier",
         "embedding_multiplier",
@@ -37,6 +38,7 @@ pub(crate) const FALCON_H1: Architecture = Architecture {
         "mamba_n_groups",
         "mamba_n_heads",
         "mamba_norm_before_gate",
+        "mlp_bias",
         "mlp_multipliers",
         "num_key_value_heads",
         "rms_norm_eps",

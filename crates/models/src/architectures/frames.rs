@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ARCHITECTURES, Architecture, llama, qwen2};
+use super::{ARCHITECTURES, Architecture, glm4_moe, llama, qwen2};
 
 /// A class of models around a text model.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +51,11 @@ pub const FRAMES: &[Frame] = &[
         hugging_face: "SmolVLMForConditionalGeneration",
         examples: &["HuggingFaceTB/SmolVLM2-2.2B-Instruct"],
         usual: &llama::LLAMA,
+    },
+    Frame {
+        hugging_face: "Glm46VForConditionalGeneration",
+        examples: &["zai-org/GLM-4.6V-Flash"],
+        usual: &glm4_moe::GLM4_MOE_VISION,
     },
 ];
 

@@ -17,6 +17,7 @@ pub(crate) const GEMMA2: Architecture = Architecture {
     gguf: "gemma2",
     model_type: "gemma2",
     keys: &[
+        "attention_bias",
         "attn_logit_softcapping",
         "final_logit_softcapping",
         "head_dim",

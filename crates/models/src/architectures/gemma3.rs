@@ -19,6 +19,7 @@ pub(crate) const GEMMA3: Architecture = Architecture {
     gguf: "gemma3",
     model_type: "gemma3_text",
     keys: &[
+        "attention_bias",
         "attn_logit_softcapping",
         "final_logit_softcapping",
         "head_dim",

@@ -28,6 +28,7 @@ pub(crate) const GEMMA3N: Architecture = Architecture {
         "altup_active_idx",
         "altup_correct_scale",
         "altup_num_inputs",
+        "attention_bias",
         "final_logit_softcapping",
         "head_dim",
         "hidden_activation",

@@ -23,6 +23,7 @@ pub(crate) const GEMMA4: Architecture = Architecture {
     gguf: "gemma4",
     model_type: "gemma4_text",
     keys: &[
+        "attention_bias",
         "attention_k_eq_v",
         "enable_moe_block",
         "final_logit_softcapping",
@@ -46,6 +47,8 @@ pub(crate) const GEMMA4: Architecture = Architecture {
     ],
     complete,
     gguf_quirks,
+    // llama.cpp's usual value is another one; 0 is none.
+    gguf_keys: |config| vec![("final_logit_softcapping", config.logit_softcap.unwrap_or(0.0).into())],
     gguf_joins_gates: true,
     names: &[NAMES, LAYER_EMBEDDING_NAMES, SANDWICH_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
     zero_centered_norms: false,

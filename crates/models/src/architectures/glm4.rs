@@ -3,11 +3,10 @@
 
 use graph::ops::RopeStyle;
 use serde_json::json;
-use weights::MetaValue;
 
-use super::Architecture;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
 use super::phi3::STACKED_NAMES;
+use super::{Architecture, rope_sections};
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Norm, Norms, Rope, WeightTypes};
@@ -44,7 +43,7 @@ pub(crate) const GLM4_VISION: Architecture = Architecture {
     model_type: "glm4v_text",
     complete: complete_vision,
     gguf_rope: RopeStyle::HalfSplit,
-    gguf_keys,
+    gguf_keys: |config| rope_sections(config, [8, 12, 12]),
     ..GLM4
 };
 
@@ -59,11 +58,6 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         "max_position_embeddings": 131_072, "partial_rotary_factor": 0.5,
     }));
     rms_norm(keys)
-}
-
-/// How many pairs of dims turn by time, height and width, which are one and the same position of text.
-fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
-    vec![("rope.dimension_sections", vec![8i32, 12, 12, 0].into())]
 }
 
 fn complete_vision(keys: &mut ConfigKeys) -> Result<(), String> {

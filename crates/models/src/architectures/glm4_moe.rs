@@ -18,6 +18,7 @@ pub(crate) const GLM4_MOE: Architecture = Architecture {
     gguf: "glm4moe",
     model_type: "glm4_moe",
     keys: &[
+        "attention_bias",
         "first_k_dense_replace",
         "head_dim",
         "hidden_act",

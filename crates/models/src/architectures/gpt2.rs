@@ -75,11 +75,6 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     if keys.is(false, "scale_attn_weights") {
         keys.set("attention_multiplier", 1.0);
     }
-    if keys.is(true, "scale_attn_by_inverse_layer_idx") {
-        return Err(
-            "`scale_attn_by_inverse_layer_idx` is true, which is not supported, expected false".into()
-        );
-    }
     Ok(())
 }
 
@@ -102,6 +97,11 @@ fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
 
 fn gpt2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let decoder = with_norm(llama(config, ropes, weights), Norm::layer(config.norm_eps));
-    let decoder = with_plain_channels(decoder, config, Activation::Unary(Unary::GeluTanh), weights);
+    let mut decoder = with_plain_channels(decoder, config, Activation::Unary(Unary::GeluTanh), weights);
+    if config.scores_fall {
+        for (index, attention) in decoder.attentions_mut().enumerate() {
+            attention.scale /= (index + 1) as f32;
+        }
+    }
     Decoder { learned_positions: Some(config.context_length), ..decoder }
 }

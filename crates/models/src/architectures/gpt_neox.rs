@@ -17,6 +17,7 @@ pub(crate) const GPT_NEOX: Architecture = Architecture {
     gguf: "gptneox",
     model_type: "gpt_neox",
     keys: &[
+        "attention_bias",
         "hidden_act",
         "layer_norm_eps",
         "rope_parameters.partial_rotary_factor",

@@ -59,7 +59,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         "sliding_window": 128, "rms_norm_eps": 1e-5, "rope_theta": 150_000.0, "num_local_experts": 128,
         "num_experts_per_tok": 4, "swiglu_alpha": 1.702, "swiglu_limit": LIMIT,
     }));
-    if !keys.has("rope_scaling") && !keys.has("rope_parameters") {
+    if !keys.has("rope_parameters") {
         let yarn = json!({
             "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
             "original_max_position_embeddings": 4096,

@@ -14,11 +14,13 @@ pub(crate) const GRANITE: Architecture = Architecture {
     gguf: "granite",
     model_type: "granite",
     keys: &[
+        "attention_bias",
         "attention_multiplier",
         "embedding_multiplier",
         "head_dim",
         "hidden_act",
         "logits_scaling",
+        "mlp_bias",
         "num_key_value_heads",
         "residual_multiplier",
         "rms_norm_eps",

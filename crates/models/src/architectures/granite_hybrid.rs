@@ -21,6 +21,7 @@ pub(crate) const GRANITE_HYBRID: Architecture = Architecture {
     gguf: "granitehybrid",
     model_type: "granitemoehybrid",
     keys: &[
+        "attention_bias",
         "attention_multiplier",
         "embedding_multiplier",
         "hidden_act",

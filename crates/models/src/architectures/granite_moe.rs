@@ -15,6 +15,7 @@ pub(crate) const GRANITE_MOE: Architecture = Architecture {
     gguf: "granitemoe",
     model_type: "granitemoe",
     keys: &[
+        "attention_bias",
         "attention_multiplier",
         "embedding_multiplier",
         "head_dim",

@@ -30,6 +30,7 @@ pub(crate) const HUNYUAN_MOE: Architecture = Architecture {
     gguf: "hunyuan-moe",
     model_type: "hunyuan_v1_moe",
     keys: &[
+        "attention_bias",
         "head_dim",
         "hidden_act",
         "moe_intermediate_size",
@@ -61,14 +62,15 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 fn complete_moe(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "num_experts": 1, "moe_topk": 1, "decoder_sparse_step": 1 }));
     keys.remove("moe_intermediate_size");
-    let per_token = match keys.remove("moe_topk") {
-        Some(Value::Array(layers)) => match &layers[..] {
-            [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
-            _ => return Err("`moe_topk` differs among layers, which is not supported".into()),
-        },
-        other => other.unwrap_or_default(),
-    };
-    keys.set("num_experts_per_tok", per_token);
+    match keys.remove("moe_topk").unwrap_or_default() {
+        Value::Array(mut layers) => {
+            layers.truncate(keys.count("num_hidden_layers").unwrap_or(layers.len()));
+            let most = layers.iter().filter_map(Value::as_u64).max();
+            keys.set("num_experts_per_tok", most.ok_or("`moe_topk` has no number")?);
+            keys.set("experts_per_token", layers);
+        }
+        all => keys.set("num_experts_per_tok", all),
+    }
     if let Some(width) = keys.count("intermediate_size") {
         keys.set("shared_expert_intermediate_size", width);
     }

@@ -15,13 +15,14 @@ use crate::{
 /// GGUF files call themselves Llamas.
 pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
+    alias: None,
     examples: &["meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"],
     gguf: "llama",
     gguf_of_experts: None,
     model_type: "llama",
     classifies: false,
     pair_template: None,
-    keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
+    keys: &["attention_bias", "head_dim", "hidden_act", "mlp_bias", "num_key_value_heads", "rms_norm_eps"],
     complete,
     gguf_quirks: |_, _| Ok(()),
     names: &[NAMES],
@@ -100,6 +101,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         logit_scale: 1.0,
         logit_softcap: config.logit_softcap,
         head: None,
+        bare: false,
     }
 }
 
@@ -195,6 +197,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
     let shared = experts.shared_width;
     let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
     let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
+    let per_token = config.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
     Channel::Experts(Experts {
         width,

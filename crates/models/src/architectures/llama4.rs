@@ -19,6 +19,7 @@ pub(crate) const LLAMA4: Architecture = Architecture {
     gguf: "llama4",
     model_type: "llama4_text",
     keys: &[
+        "attention_bias",
         "attention_chunk_size",
         "attn_scale",
         "attn_temperature_tuning",

@@ -82,9 +82,7 @@ pub(super) fn expect_silu(keys: &ConfigKeys) -> Result<(), String> {
 
 /// The keys of models whose attention has no positions.
 pub(super) fn without_positions(keys: &mut ConfigKeys) {
-    for key in ["rope_parameters", "rope_scaling"] {
-        keys.remove(key);
-    }
+    keys.remove("rope_parameters");
     keys.set("partial_rotary_factor", 0.0);
 }
 

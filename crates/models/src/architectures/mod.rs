@@ -60,6 +60,8 @@ mod smollm3;
 mod stablelm;
 mod starcoder2;
 
+use std::sync::LazyLock;
+
 use graph::ops::{RopeStyle, Unary};
 use weights::MetaValue;
 
@@ -79,6 +81,8 @@ pub(crate) type HasWeight<'a> = dyn Fn(&str) -> bool + 'a;
 pub struct Architecture {
     /// The name in a Hugging Face `config.json`.
     pub hugging_face: &'static str,
+    /// Another name of the same, if there is one.
+    pub alias: Option<&'static str>,
     /// Models that are published on the hub.
     pub examples: &'static [&'static str],
     /// The name in GGUF's `general.architecture`.
@@ -123,6 +127,13 @@ pub struct Architecture {
     /// The model of a configuration and its ropes, as [`Rope::all`] has them. The weights say what configurations
     /// leave out: ties and biases.
     pub decoder: fn(&Config, Vec<Rope>, &dyn WeightTypes) -> Decoder,
+}
+
+/// How many pairs of dims turn by time, height and width, which are one and the same position of text; `usual` is what
+/// `transformers` assumes.
+fn rope_sections(config: &Config, usual: [usize; 3]) -> Vec<(&'static str, MetaValue)> {
+    let [time, height, width] = config.rope_sections.unwrap_or(usual).map(|pairs| pairs as i32);
+    vec![("rope.dimension_sections", vec![time, height, width, 0].into())]
 }
 
 /// The keys of two lists.
@@ -341,12 +352,34 @@ impl Architecture {
         self.gguf_of_experts.filter(|_| has_experts).unwrap_or(self.gguf)
     }
 
-    /// The architecture with a Hugging Face name.
+    /// The architecture with a Hugging Face name. It may be that of a family with another head than that of text, such as
+    /// `MistralModel` and `MistralForSequenceClassification`, unless such a name has a row of its own.
     ///
     /// # Errors
     /// If there is none, listing those there are.
     pub fn from_hugging_face(name: &str) -> Result<&'static Architecture, Error> {
-        find(name, |architecture| architecture.hugging_face, |encoder| encoder.hugging_face)
+        let found = find(name, |architecture| architecture.hugging_face, |encoder| encoder.hugging_face);
+        let other =
+            || ARCHITECTURES.iter().find(|own| own.alias == Some(name)).or_else(|| with_other_head(name));
+        match found {
+            Err(Error::Architecture { .. }) => other().map_or(found, Ok),
+            found => found,
+        }
+    }
+
+    /// The name of the class that the `model_type` of a `config.json` stands for, if the file names none: of a decoder that
+    /// makes text, of a model around one, or of an encoder without a head.
+    pub fn from_model_type(model_type: &str) -> Option<&'static str> {
+        let decoder = ARCHITECTURES.iter().find(|own| own.model_type == model_type && !own.classifies);
+        // As `transformers` names most classes.
+        let plain = model_type.replace(['-', '_'], "");
+        let is_of_type = |name: &&str| {
+            let stem = name.strip_suffix("Model").or_else(|| name.strip_suffix("ForConditionalGeneration"));
+            stem.is_some_and(|stem| stem.to_lowercase() == plain)
+        };
+        let encoders = ENCODERS.iter().map(|encoder| encoder.hugging_face);
+        let mut others = FRAMES.iter().map(|frame| frame.hugging_face).chain(encoders);
+        decoder.map(|own| own.hugging_face).or_else(|| others.find(is_of_type))
     }
 
     /// The family of the text half of a model that sees, whose own `model_type` is inside; or else this one.
@@ -354,6 +387,46 @@ impl Architecture {
         let known = |architecture: &&Architecture| Some(architecture.model_type) == model_type;
         ARCHITECTURES.iter().find(known).unwrap_or(self)
     }
+}
+
+/// A Hugging Face name as this crate keeps it, if it is one of an architecture, a frame or an encoder.
+pub fn known_name(name: &str) -> Option<&'static str> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let decoders = ARCHITECTURES.iter().flat_map(|own| {
+            let stems =
+                stem(own.hugging_face).into_iter().flat_map(|stem| [stem.to_string(), format!("{stem}Text")]);
+            let others = stems.flat_map(|stem| OTHER_HEADS.map(|head| format!("{stem}{head}")));
+            [Some(own.hugging_face), own.alias].into_iter().flatten().map(str::to_string).chain(others)
+        });
+        let others = FRAMES.iter().map(|frame| frame.hugging_face);
+        let others = others.chain(ENCODERS.iter().map(|encoder| encoder.hugging_face));
+        decoders.chain(others.map(str::to_string)).collect()
+    });
+    NAMES.iter().find(|own| *own == name).map(String::as_str)
+}
+
+/// The endings of names of decoders without a head, and of decoders that score texts.
+const OTHER_HEADS: [&str; 2] = ["Model", CLASSIFIES];
+pub(crate) const CLASSIFIES: &str = "ForSequenceClassification";
+
+/// A name without the head that makes text.
+fn stem(name: &str) -> Option<&str> {
+    let heads = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration"];
+    heads.iter().find_map(|head| name.strip_suffix(head))
+}
+
+/// The family of a name with another head.
+fn with_other_head(name: &str) -> Option<&'static Architecture> {
+    let family = OTHER_HEADS.iter().find_map(|head| name.strip_suffix(head))?;
+    // Models that see have a class of their own for the text half.
+    let families = [Some(family), family.strip_suffix("Text")];
+    let mut families = families.into_iter().flatten();
+    families.find_map(|family| ARCHITECTURES.iter().find(|own| stem(own.hugging_face) == Some(family)))
+}
+
+/// Whether a decoder's name says that it has no head: it makes hidden states alone.
+pub(crate) fn is_bare(name: &str) -> bool {
+    name.ends_with("Model") && !ARCHITECTURES.iter().any(|own| own.hugging_face == name)
 }
 
 fn find(
@@ -387,6 +460,26 @@ pub fn nearest_names<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn decoders_are_known_by_the_names_of_other_heads() {
+        let family = |name: &str| Architecture::from_hugging_face(name).unwrap().hugging_face;
+        for (name, expected) in [
+            ("MistralModel", "MistralForCausalLM"),
+            ("GPT2Model", "GPT2LMHeadModel"),
+            ("Gemma3TextForSequenceClassification", "Gemma3ForCausalLM"),
+            ("LlamaForSequenceClassification", "LlamaForCausalLM"),
+            ("Qwen3ForSequenceClassification", "Qwen3ForSequenceClassification"),
+            ("Kimi_K25ForConditionalGeneration", "KimiK25ForConditionalGeneration"),
+        ] {
+            assert_eq!((family(name), known_name(name)), (expected, Some(name)), "{name}");
+        }
+        assert!(is_bare("MistralModel") && !is_bare("MistralForCausalLM") && !is_bare("GPT2LMHeadModel"));
+        for unknown in ["OddModel", "BertForSequenceClassification", "ForSequenceClassification", "Model"] {
+            assert!(Architecture::from_hugging_face(unknown).is_err(), "{unknown}");
+        }
+        assert_eq!(known_name("OddModel"), None);
+    }
 
     /// Rows are made from others, so that a name or an example may be left behind.
     #[test]

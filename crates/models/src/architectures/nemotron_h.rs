@@ -51,6 +51,8 @@ pub(crate) const NEMOTRON_H: Architecture = Architecture {
     gguf_quirks,
     names: &[NEMOTRON_H_NAMES, HEAD_NAMES, MAMBA_NAMES],
     gguf_names: |_| mamba2::GGUF_NAMES,
+    // llama.cpp has it for heads that predict tokens further ahead.
+    gguf_keys: |config| vec![("attention.layer_norm_epsilon", config.norm_eps.into())],
     layout: mamba2::layout,
     gguf_layout: mamba2::vectors,
     decoder: nemotron_h,

@@ -13,7 +13,7 @@ pub(crate) const OLMO: Architecture = Architecture {
     examples: &["allenai/OLMo-1B-hf"],
     gguf: "olmo",
     model_type: "olmo",
-    keys: &["clip_qkv", "head_dim", "hidden_act", "num_key_value_heads"],
+    keys: &["attention_bias", "clip_qkv", "head_dim", "hidden_act", "num_key_value_heads"],
     complete,
     gguf_quirks,
     decoder: olmo,

@@ -31,7 +31,15 @@ pub(crate) const OLMO3: Architecture = Architecture {
     hugging_face: "Olmo3ForCausalLM",
     examples: &["allenai/Olmo-3-7B-Instruct"],
     model_type: "olmo3",
-    keys: &["head_dim", "hidden_act", "layer_types", "num_key_value_heads", "rms_norm_eps", "sliding_window"],
+    keys: &[
+        "attention_bias",
+        "head_dim",
+        "hidden_act",
+        "layer_types",
+        "num_key_value_heads",
+        "rms_norm_eps",
+        "sliding_window",
+    ],
     complete: complete_olmo3,
     ..OLMO2
 };

@@ -17,6 +17,7 @@ pub(crate) const OLMOE: Architecture = Architecture {
     gguf: "olmoe",
     model_type: "olmoe",
     keys: &[
+        "attention_bias",
         "clip_qkv",
         "head_dim",
         "hidden_act",

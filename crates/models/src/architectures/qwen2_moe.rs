@@ -28,6 +28,7 @@ pub(crate) const QWEN2_MOE: Architecture = Architecture {
         "num_experts",
         "num_experts_per_tok",
         "num_key_value_heads",
+        "qkv_bias",
         "rms_norm_eps",
         "shared_expert_intermediate_size",
         "sliding_window",

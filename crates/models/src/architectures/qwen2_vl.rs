@@ -1,11 +1,9 @@
 //! Qwen2-VL and Qwen2.5-VL: Qwen2 that sees, of which we run the text half.
 
 use serde_json::json;
-use weights::MetaValue;
 
-use super::Architecture;
 use super::qwen2::{QWEN2, complete as complete_qwen2};
-use crate::Config;
+use super::{Architecture, rope_sections};
 use crate::config::ConfigKeys;
 
 /// Qwen2-VL, whose published configurations have the keys of the text half among the others.
@@ -15,7 +13,7 @@ pub(crate) const QWEN2_VL: Architecture = Architecture {
     gguf: "qwen2vl",
     model_type: "qwen2_vl_text",
     complete,
-    gguf_keys,
+    gguf_keys: |config| rope_sections(config, [16, 24, 24]),
     ..QWEN2
 };
 
@@ -32,9 +30,4 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         json!({ "num_key_value_heads": 8, "max_window_layers": 80, "rms_norm_eps": 1e-5, "rope_theta": 1e6 }),
     );
     complete_qwen2(keys)
-}
-
-/// How many pairs of dims turn by time, height and width, which are one and the same position of text.
-fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
-    vec![("rope.dimension_sections", vec![16i32, 24, 24, 0].into())]
 }

@@ -1,9 +1,9 @@
 //! Qwen3: Qwen2 with RMS-normalized queries and keys.
 
-use super::Architecture;
 use super::llama::NAMES;
 use super::llama::llama_with_window;
 use super::qwen2::QWEN2;
+use super::{Architecture, joined};
 use crate::names::NameTable;
 use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 
@@ -13,6 +13,7 @@ pub(crate) const QWEN3: Architecture = Architecture {
     examples: &["Qwen/Qwen3-0.6B"],
     gguf: "qwen3",
     model_type: "qwen3",
+    keys: &joined::<{ QWEN2.keys.len() + 1 }>(QWEN2.keys, &["attention_bias"]),
     names: &[QK_NORM_NAMES, NAMES],
     decoder: qwen3,
     ..QWEN2
@@ -24,7 +25,6 @@ pub(crate) const QWEN3_CLASSIFIER: Architecture = Architecture {
     examples: &["tomaarsen/Qwen3-Reranker-0.6B-seq-cls"],
     classifies: true,
     pair_template: Some("qwen3_reranker"),
-    names: &[&[("score", "cls.output")], QK_NORM_NAMES, NAMES],
     ..QWEN3
 };
 

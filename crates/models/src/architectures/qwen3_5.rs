@@ -1,13 +1,12 @@
 //! Qwen3.5 and 3.6: Qwen3-Next with the projections of gated delta nets in matrices of their own, dense or with experts.
 
 use serde_json::json;
-use weights::MetaValue;
 
-use super::Architecture;
 use super::llama::NAMES;
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::QK_NORM_NAMES;
 use super::qwen3_next::{self, DELTA_EXPERT_KEYS, DELTA_KEYS, DELTA_NAMES, QWEN3_NEXT, complete_hybrid};
+use super::{Architecture, rope_sections};
 use crate::config::{ConfigKeys, GgufKeys};
 use crate::{Config, Error};
 
@@ -20,7 +19,7 @@ pub(crate) const QWEN3_5: Architecture = Architecture {
     keys: DELTA_KEYS,
     complete,
     gguf_quirks,
-    gguf_keys,
+    gguf_keys: |config| rope_sections(config, [11, 11, 10]),
     names: &[DELTA_NAMES, QK_NORM_NAMES, NAMES],
     ..QWEN3_NEXT
 };
@@ -73,11 +72,6 @@ fn complete_experts(keys: &mut ConfigKeys) -> Result<(), String> {
         keys.set("intermediate_size", width);
     }
     complete_hybrid(keys)
-}
-
-/// How many pairs of dims turn by time, height and width, which are one and the same position of text.
-fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
-    vec![("rope.dimension_sections", vec![11i32, 11, 10, 0].into())]
 }
 
 /// llama.cpp stores value heads in an order in which one of each key head follows the other.

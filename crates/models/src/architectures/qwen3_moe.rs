@@ -15,6 +15,7 @@ pub(crate) const QWEN3_MOE: Architecture = Architecture {
     gguf: "qwen3moe",
     model_type: "qwen3_moe",
     keys: &[
+        "attention_bias",
         "decoder_sparse_step",
         "head_dim",
         "hidden_act",

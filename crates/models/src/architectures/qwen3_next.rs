@@ -37,6 +37,7 @@ pub(crate) const QWEN3_NEXT: Architecture = Architecture {
 
 /// The keys of models of gated delta nets and gated attention.
 pub(super) const DELTA_KEYS: &[&str] = &[
+    "attention_bias",
     "full_attention_interval",
     "head_dim",
     "hidden_act",

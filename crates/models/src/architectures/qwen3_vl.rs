@@ -1,12 +1,11 @@
 //! Qwen3-VL: Qwen3 that sees, of which we run the text half, dense or with experts.
 
 use serde_json::json;
-use weights::MetaValue;
 
-use super::Architecture;
 use super::llama::rms_norm;
 use super::qwen3::QWEN3;
 use super::qwen3_moe::QWEN3_MOE;
+use super::{Architecture, rope_sections};
 use crate::config::ConfigKeys;
 use crate::layout::Layout;
 use crate::{Config, Error};
@@ -17,9 +16,9 @@ pub(crate) const QWEN3_VL: Architecture = Architecture {
     examples: &["Qwen/Qwen3-VL-4B-Instruct", "Qwen/Qwen3-VL-8B-Instruct"],
     gguf: "qwen3vl",
     model_type: "qwen3_vl_text",
-    keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
+    keys: &["attention_bias", "head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
     complete,
-    gguf_keys,
+    gguf_keys: |config| rope_sections(config, [24, 20, 20]),
     ..QWEN3
 };
 
@@ -30,6 +29,7 @@ pub(crate) const QWEN3_VL_MOE: Architecture = Architecture {
     gguf: "qwen3vlmoe",
     model_type: "qwen3_vl_moe_text",
     keys: &[
+        "attention_bias",
         "decoder_sparse_step",
         "head_dim",
         "hidden_act",
@@ -42,7 +42,7 @@ pub(crate) const QWEN3_VL_MOE: Architecture = Architecture {
         "rms_norm_eps",
     ],
     complete: complete_experts,
-    gguf_keys,
+    gguf_keys: |config| rope_sections(config, [24, 20, 20]),
     layout: turned_experts,
     ..QWEN3_MOE
 };
@@ -73,9 +73,4 @@ fn turned_experts(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error>
         }
     }
     Ok(())
-}
-
-/// How many pairs of dims turn by time, height and width, which are one and the same position of text.
-fn gguf_keys(_: &Config) -> Vec<(&'static str, MetaValue)> {
-    vec![("rope.dimension_sections", vec![24i32, 20, 20, 0].into())]
 }

@@ -3,8 +3,8 @@
 use graph::ops::RopeStyle;
 use serde_json::json;
 
-use super::Architecture;
 use super::llama::{LLAMA, rms_norm};
+use super::{Architecture, joined};
 use crate::config::ConfigKeys;
 
 /// Seed-OSS.
@@ -13,6 +13,7 @@ pub(crate) const SEED_OSS: Architecture = Architecture {
     examples: &["ByteDance-Seed/Seed-OSS-36B-Instruct"],
     gguf: "seed_oss",
     model_type: "seed_oss",
+    keys: &joined::<{ LLAMA.keys.len() + 1 }>(LLAMA.keys, &["attention_out_bias"]),
     complete,
     // The norm before the feed-forward block, which is behind nothing but attention.
     gguf_names: |_| &[("blk.#.post_attention_norm", "blk.#.ffn_norm")],

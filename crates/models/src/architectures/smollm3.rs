@@ -15,9 +15,11 @@ pub(crate) const SMOLLM3: Architecture = Architecture {
     gguf: "smollm3",
     model_type: "smollm3",
     keys: &[
+        "attention_bias",
         "head_dim",
         "hidden_act",
         "layer_types",
+        "mlp_bias",
         "no_rope_layer_interval",
         "no_rope_layers",
         "num_key_value_heads",

@@ -24,6 +24,7 @@ pub(crate) const STABLELM: Architecture = Architecture {
         "num_key_value_heads",
         "partial_rotary_factor",
         "use_parallel_residual",
+        "use_qkv_bias",
     ],
     complete,
     gguf_quirks: gpt_neox::gguf_quirks,

@@ -16,7 +16,7 @@ pub(crate) const STARCODER2: Architecture = Architecture {
     examples: &["bigcode/starcoder2-3b"],
     gguf: "starcoder2",
     model_type: "starcoder2",
-    keys: &["head_dim", "hidden_act", "norm_epsilon", "num_key_value_heads", "sliding_window"],
+    keys: &["head_dim", "hidden_act", "norm_epsilon", "num_key_value_heads", "sliding_window", "use_bias"],
     complete,
     names: &[NAMES, LLAMA_NAMES],
     gguf_rope: RopeStyle::HalfSplit,

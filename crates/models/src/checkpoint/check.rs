@@ -6,7 +6,7 @@ use tensor::{DType, Tensor};
 
 use crate::mix::layer_of;
 use crate::stored::{Names, Stored, describe, read};
-use crate::{Config, Decoder, EncoderOutput, Error, Network};
+use crate::{Config, Decoder, DecoderOutput, EncoderOutput, Error, Network};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
 pub(super) fn check_weights(
@@ -19,7 +19,7 @@ pub(super) fn check_weights(
         let message = format!("missing: the configuration says {} layers", config.layers);
         return Err(Error::Weight { name: format!("blk.{layer}.attn_q.weight"), message });
     }
-    let is_tied = |decoder: &Decoder| decoder.tied && decoder.head.is_none();
+    let is_tied = |decoder: &Decoder| decoder.tied && decoder.output() == DecoderOutput::Logits;
     if matches!(network, Network::Decoder(decoder) if is_tied(decoder)) && config.tied == Some(false) {
         return Err(Error::Weight {
             name: "output.weight".into(),

@@ -6,13 +6,16 @@ use graph::ops::RopeStyle;
 use tensor::{DType, Shape};
 use weights::{Format, Metadata, QuantizationConfig, Weights};
 
-use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::architectures::{Architecture, CLASSIFIES, EncoderArchitecture, is_bare};
 use crate::config::{labels_of_gguf, labels_of_hugging_face};
 use crate::names::NameTable;
 use crate::{Config, EncoderConfig, Error};
 
 /// The labels of GGUF files whose head has the rows of two tokens, as llama.cpp's converter names them.
 pub(crate) const YES_AND_NO: [&str; 2] = ["yes", "no"];
+
+/// The head of a decoder that scores texts.
+const SCORE_NAMES: NameTable = &[("score", "cls.output")];
 
 /// The configuration of a checkpoint, not yet read, and its family.
 pub(super) enum Description<'a> {
@@ -88,9 +91,21 @@ impl<'a> Description<'a> {
                 vec![(decoder.gguf_names)(&|name| weights.get(name).is_some())]
             }
             (Description::Gguf { .. }, Family::Encoder(_)) => Vec::new(),
-            (Description::HuggingFace { .. }, Family::Decoder(decoder)) => decoder.names.to_vec(),
+            (Description::HuggingFace { .. }, Family::Decoder(decoder)) => {
+                decoder.names.iter().copied().chain([SCORE_NAMES]).collect()
+            }
             (Description::HuggingFace { .. }, Family::Encoder(encoder)) => encoder.names.to_vec(),
         }
+    }
+
+    /// Whether the name of the architecture says that a decoder scores texts.
+    pub(super) fn classifies(&self) -> bool {
+        matches!(self, Description::HuggingFace { architecture, .. } if architecture.ends_with(CLASSIFIES))
+    }
+
+    /// Whether the name of the architecture says that a decoder has no head.
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self, Description::HuggingFace { architecture, .. } if is_bare(architecture))
     }
 
     /// How matrices were quantized, if the configuration says it. GGUF files say it of each tensor.
@@ -147,6 +162,7 @@ impl<'a> Description<'a> {
     pub(super) fn rope_style(
         &self,
         architecture: &Architecture,
+        config: &Config,
         weights: &Weights,
         gguf: Option<RopeStyle>,
     ) -> RopeStyle {
@@ -161,7 +177,7 @@ impl<'a> Description<'a> {
             Description::HuggingFace { .. } if crate::names::are_of_meta(weights.names()) => {
                 RopeStyle::Interleaved
             }
-            Description::HuggingFace { .. } => architecture.rope,
+            Description::HuggingFace { .. } => config.rope_style.unwrap_or(architecture.rope),
         }
     }
 }

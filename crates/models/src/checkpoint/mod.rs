@@ -185,11 +185,14 @@ impl Checkpoint {
     /// The graph of one step of a decoder that makes text; see [`Decoder::build`].
     ///
     /// # Errors
-    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder or scores texts.
+    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder, scores texts or has no head.
     pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
         let decoder = self.decoder()?;
         if decoder.head.is_some() {
             return Err(Error::ScoresTexts { name: self.config.architecture.clone() });
+        }
+        if decoder.bare {
+            return Err(Error::HasNoHead { name: self.config.architecture.clone() });
         }
         let graph = decoder.build(DecoderOutput::Logits, "decoder", &self.types(), page_size, cache_dtype);
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
@@ -490,7 +493,7 @@ impl Gathered {
         let types = Names { reader, names: &names, dtype: options.dtype };
         let taken = check_weights(&config, &network, &types)?;
         unused::check_absent(&config, weights, in_files, &network)?;
-        let unused = unused::tensors(&config, &types, &taken, &network);
+        let unused = unused::tensors(&config, &types, in_files, &taken, &network)?;
         let vectors = converted_vectors(&types, zero_centered)?;
         Ok(Gathered { config, network, names, vectors, unused })
     }
@@ -542,7 +545,12 @@ fn decoder(
         config.rope.long_factors = factors("rope_factors_long.weight")?;
     }
     let config = config.for_length(options.max_length);
-    let style = description.rope_style(architecture, weights, options.gguf_rope);
+    let style = description.rope_style(architecture, &config, weights, options.gguf_rope);
+    for layer in 0..config.layers {
+        for stem in &config.without_bias {
+            names.remove(&format!("blk.{layer}.{stem}.bias"));
+        }
+    }
     let mut layout = Layout::new(weights, names);
     let own = if gguf { architecture.gguf_layout } else { architecture.layout };
     own(&mut layout, &config)?;
@@ -555,6 +563,7 @@ fn decoder(
     let types = Names { reader, names, dtype: None };
     let mut decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
     decoder.head = head(architecture, description, options.score_tokens, &types)?;
+    decoder.bare = decoder.head.is_none() && description.is_bare();
     if decoder.logit_softcap.is_some() && options.score_tokens.is_some() {
         let message = "scores by tokens are not supported if logits have a bound (`final_logit_softcapping`)";
         return Err(Error::config(&config.source_name, message));
@@ -593,7 +602,9 @@ fn head(
 ) -> Result<Option<ClassificationHead>, Error> {
     let (labels, log_odds) = match tokens {
         Some(tokens) => (unnamed(1), tokens.low.is_some()),
-        None if architecture.classifies || types.dtype(SCORES).is_some() => description.labels()?,
+        None if architecture.classifies || description.classifies() || types.dtype(SCORES).is_some() => {
+            description.labels()?
+        }
         None => return Ok(None),
     };
     Ok(Some(ClassificationHead::of_one_layer(labels, log_odds)))

@@ -4,9 +4,11 @@ use graph::ops::RopeStyle;
 use tensor::DType;
 use weights::QuantizationConfig;
 
-use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::architectures::{Architecture, CLASSIFIES, EncoderArchitecture, is_bare};
 use crate::config::labels_of_hugging_face;
-use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{
+    ClassificationHead, Config, Decoder, DecoderOutput, Encoder, EncoderConfig, Error, Rope, WeightTypes,
+};
 
 /// The model of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,10 +45,11 @@ impl Network {
                 Network::Encoder(encoder.build(&config, &own, &types)?)
             }
             None => {
-                let architecture = Architecture::from_hugging_face(&architecture)?;
+                let family = Architecture::from_hugging_face(&architecture)?;
                 let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
-                let mut decoder = (architecture.decoder)(&config, ropes, &types);
-                if architecture.classifies {
+                let mut decoder = (family.decoder)(&config, ropes, &types);
+                decoder.bare = is_bare(&architecture);
+                if family.classifies || architecture.ends_with(CLASSIFIES) {
                     let labels = labels_of_hugging_face(source, json)?;
                     decoder.head = Some(ClassificationHead::of_one_layer(labels, false));
                 }
@@ -70,6 +73,11 @@ impl Network {
             Network::Decoder(decoder) => decoder.head.as_ref(),
             Network::Encoder(encoder) => encoder.head.as_ref(),
         }
+    }
+
+    /// Whether it makes text: it is a decoder with the head for it.
+    pub fn makes_text(&self) -> bool {
+        matches!(self, Network::Decoder(decoder) if decoder.output() == DecoderOutput::Logits)
     }
 
     /// Rows of its embedding.

@@ -54,12 +54,16 @@ const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet.", "gte."
 
 /// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
 /// nothing here; sorted.
+///
+/// # Errors
+/// If one of them is a bias of a matrix that is taken: the model would compute something else without it.
 pub(super) fn tensors(
     config: &Config,
     types: &Names<'_>,
+    in_files: &CanonicalNames,
     taken: &HashSet<String>,
     network: &Network,
-) -> Vec<String> {
+) -> Result<Vec<String>, Error> {
     let idle = |name: &str| is_idle(name, network) || predicts_further(name, config);
     let others = keys_of_others(network);
     let known = taken.iter().chain(&others).filter_map(|name| types.names.get(name));
@@ -68,7 +72,30 @@ pub(super) fn tensors(
     let mut unused: Vec<String> =
         stored.filter(|name| !taken.contains(name) && !idle(name)).map(str::to_string).collect();
     unused.sort_unstable();
-    unused
+    let is_missed = |name: &&String| {
+        let stem = name.strip_suffix(".bias").or_else(|| name.strip_suffix("_bias"));
+        let is_of = |stem: &str, other: &str| {
+            other.strip_prefix(stem).is_some_and(|leaf| leaf.is_empty() || leaf.starts_with('.'))
+        };
+        stem.is_some_and(|stem| taken.iter().any(|other| is_of(stem, other)))
+            && !is_left_out(name, config, in_files)
+            && types.reader.weights.has_value(name)
+            && types.reader.weights.get(name).is_some_and(|bias| bias.to_f32_vec().iter().any(|&x| x != 0.0))
+    };
+    match unused.iter().find(is_missed) {
+        None => Ok(unused),
+        Some(bias) => {
+            let message = format!("{} has no place for this bias, which is not zero", config.architecture);
+            Err(Error::Weight { name: bias.clone(), message })
+        }
+    }
+}
+
+/// Whether the configuration says that a bias is not used.
+fn is_left_out(name: &str, config: &Config, in_files: &CanonicalNames) -> bool {
+    let own = in_files.canonical(name).unwrap_or_default();
+    let stem = own.strip_suffix(".bias").and_then(|own| own.rsplit('.').next());
+    stem.is_some_and(|stem| config.without_bias.contains(&stem))
 }
 
 /// Checks that the model needs none of the tensors that an index lists and the files lack. One that is optional would

@@ -176,10 +176,13 @@ impl Config {
             },
             // The weights show them.
             sparse_layers: None,
+            experts_per_token: None,
             context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
             norm_eps: norm_eps(keys)?,
             activation: activation(keys)?,
             local_rope: local_rope(keys, &rope)?.filter(|_| window.is_some()),
+            rope_style: None,
+            rope_sections: None,
             temperature: temperature(rope.scaling, keys.optional("attention.temperature_scale")?),
             rope,
             rotated_layers: None,
@@ -189,9 +192,11 @@ impl Config {
             clip_qkv: None,
             unit_queries: false,
             multipliers: multipliers(keys)?,
-            attention_softcap: keys.optional("attn_logit_softcapping")?,
-            logit_softcap: keys.optional("final_logit_softcapping")?,
+            attention_softcap: keys.optional("attn_logit_softcapping")?.filter(|&cap| cap != 0.0),
+            logit_softcap: keys.optional("final_logit_softcapping")?.filter(|&cap| cap != 0.0),
+            scores_fall: false,
             tied: None,
+            without_bias: Vec::new(),
             ignored_keys: Vec::new(),
         };
         if let Some(family) = family {

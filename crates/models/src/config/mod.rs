@@ -4,6 +4,8 @@ mod encoder;
 mod gguf;
 mod hugging_face;
 
+use graph::ops::RopeStyle;
+
 use crate::{Activation, Error, ExpertGroups, Routing, Temperature};
 
 pub use encoder::EncoderConfig;
@@ -76,6 +78,8 @@ pub struct Config {
     pub recurrent_layers: Option<Vec<bool>>,
     /// Which layers have experts, if the configuration says so.
     pub sparse_layers: Option<Vec<bool>>,
+    /// How many experts each token gets in each layer, if layers differ.
+    pub experts_per_token: Option<Vec<usize>>,
     /// The longest sequence the model was made for.
     pub context_length: usize,
     /// `eps` of the norms.
@@ -86,6 +90,10 @@ pub struct Config {
     pub rope: RopeConfig,
     /// The rotary embedding of layers that have the window, if it is another.
     pub local_rope: Option<RopeConfig>,
+    /// Which dims form a pair in Hugging Face files, if the configuration says another order than the family's.
+    pub rope_style: Option<RopeStyle>,
+    /// How many pairs turn by time, height and width, if the configuration says it. In text these are one position.
+    pub rope_sections: Option<[usize; 3]>,
     /// The factor on queries, if it is not 1.
     pub temperature: Option<Temperature>,
     /// Which layers rotate queries and keys, if the configuration lists them.
@@ -106,8 +114,12 @@ pub struct Config {
     pub attention_softcap: Option<f32>,
     /// Logits `s` become `c · tanh(s / c)` for this `c`.
     pub logit_softcap: Option<f32>,
+    /// Whether scores of attention are divided by the number of the layer, which counts from 1.
+    pub scores_fall: bool,
     /// Whether the logits come from the embedding itself, if the configuration says it.
     pub tied: Option<bool>,
+    /// The projections that have no bias, by the stems of their canonical names; biases that files have are left out.
+    pub without_bias: Vec<&'static str>,
     /// Keys of the file that other families read, and this one does not; only those that would make a difference.
     pub ignored_keys: Vec<String>,
 }
@@ -560,9 +572,13 @@ impl Config {
         for &width in self.layer_widths.iter().flatten() {
             within("feed-forward size of a layer", width, MAX_SIZE)?;
         }
+        for &per_token in self.experts_per_token.iter().flatten() {
+            within("number of experts per token of a layer", per_token, self.experts.map_or(0, |e| e.count))?;
+        }
         let lists = [
             ("feed-forward sizes", self.layer_widths.as_ref().map(Vec::len)),
             ("shares of gates", self.gate_cutoffs.as_ref().map(Vec::len)),
+            ("experts per token", self.experts_per_token.as_ref().map(Vec::len)),
         ];
         for (what, count) in lists {
             if let Some(count) = count.filter(|&count| count != self.layers) {
@@ -761,11 +777,14 @@ pub(crate) mod tests {
             lone_blocks: None,
             recurrent_layers: None,
             sparse_layers: None,
+            experts_per_token: None,
             context_length: 128,
             norm_eps: 1e-5,
             activation: None,
             rope: RopeConfig { theta: 10000.0, dims: 16, scaling: None, factors: None, long_factors: None },
             local_rope: None,
+            rope_style: None,
+            rope_sections: None,
             temperature: None,
             rotated_layers: None,
             window: None,
@@ -776,7 +795,9 @@ pub(crate) mod tests {
             multipliers: Multipliers::default(),
             attention_softcap: None,
             logit_softcap: None,
+            scores_fall: false,
             tied: None,
+            without_bias: Vec::new(),
             ignored_keys: Vec::new(),
         }
     }

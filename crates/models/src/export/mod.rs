@@ -96,7 +96,13 @@ impl Export {
                 let architecture = Architecture::from_hugging_face(&name)?;
                 // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
                 let meta = crate::names::are_of_meta(checkpoint.weights().names());
-                let rope = if meta { RopeStyle::Interleaved } else { architecture.rope };
+                let rope = config.rope_style.unwrap_or(architecture.rope);
+                let rope = if meta { RopeStyle::Interleaved } else { rope };
+                if config.latent.is_some() && rope != architecture.gguf_rope {
+                    let message =
+                        "`rope_interleave` has no key in GGUF files, whose latents turn neighbouring dims";
+                    return Err(refusal(checkpoint, message));
+                }
                 let styles = [rope, architecture.gguf_rope];
                 let has = |name: &str| checkpoint.canonical_names().contains_key(name);
                 let names = (architecture.gguf_names)(&has);

@@ -220,7 +220,7 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
             let each = whole.shape()[0] / heads;
             let mut parts = (0..*heads).map(|head| {
                 let part = whole.narrow(0, head * each + rows.start..head * each + rows.end);
-                Ok(if *transposed { plain(&part)?.permute(&[1, 0]) } else { part })
+                Ok(if *transposed { plain(&part).permute(&[1, 0]) } else { part })
             });
             concatenate(&mut parts)
         }
@@ -252,12 +252,12 @@ pub(crate) fn transposed(tensor: &Tensor) -> Tensor {
     tensor.permute(&axes)
 }
 
-/// A tensor of plain numbers, or what blocks stand for in f16.
-fn plain(tensor: &Tensor) -> Result<Tensor, Error> {
-    if !tensor.dtype().is_block() {
-        return Ok(tensor.clone());
+/// A tensor of plain numbers, or what blocks stand for in f32, which holds it exactly.
+fn plain(tensor: &Tensor) -> Tensor {
+    if tensor.dtype().is_block() {
+        return Tensor::from_slice(*tensor.shape(), &tensor.to_f32_vec());
     }
-    Ok(cast(&Tensor::from_slice(*tensor.shape(), &tensor.to_f32_vec()), DType::F16)?)
+    tensor.clone()
 }
 
 /// The dtype and shape of what [`read`] gives.
@@ -302,7 +302,7 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
             Some(match (transposed, dtype.is_block()) {
                 (false, _) => (dtype, Shape::new(&[*heads, rows.len(), columns])),
                 (true, false) => (dtype, Shape::new(&[*heads, columns, rows.len()])),
-                (true, true) => (DType::F16, Shape::new(&[*heads, columns, rows.len()])),
+                (true, true) => (DType::F32, Shape::new(&[*heads, columns, rows.len()])),
             })
         }
         Stored::Made(tensor) => Some((tensor.dtype(), *tensor.shape())),
@@ -379,12 +379,11 @@ mod tests {
             assert_eq!(values.to_f32_vec(), [&held[64..96], &held[160..192]].concat());
             let (keys, described, held) = heads(dtype, 0..2, true);
             assert_eq!((keys.dtype(), *keys.shape()), described);
-            let plain = if dtype == DType::F32 { DType::F32 } else { DType::F16 };
-            assert_eq!(described, (plain, Shape::new(&[2, 32, 2])));
+            assert_eq!(described, (DType::F32, Shape::new(&[2, 32, 2])));
             for (i, found) in keys.to_f32_vec().into_iter().enumerate() {
                 let (head, column, row) = (i / 64, i / 2 % 32, i % 2);
                 let expected = held[(head * 3 + row) * 32 + column];
-                assert!((found - expected).abs() <= 1e-3 * expected.abs(), "{dtype}: {found} at {i}");
+                assert_eq!(found, expected, "{dtype}: at {i}");
             }
         }
     }

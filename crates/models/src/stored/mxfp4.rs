@@ -1,9 +1,9 @@
-//! Matrices of `mxfp4` blocks, of which files store codes and scales apart, as those of GPT-OSS do.
+//! Matrices of `mxfp4` blocks, of which files store codes and scales apart, as those of GPT-OSS and compressed-tensors do.
 //!
-//! | tensor | content |
-//! |---|---|
-//! | `blocks: u8[.., rows, columns / 32, 16]` | codes of neighbouring columns, two to a byte, the first in the low nibble |
-//! | `scales: u8[.., rows, columns / 32]` | exponents, biased by 127 |
+//! | tensor | of compressed-tensors | content |
+//! |---|---|---|
+//! | `blocks: u8[.., rows, columns / 32, 16]` | `weight_packed: u8[rows, columns / 2]` | codes of neighbouring columns, two to a byte, the first in the low nibble |
+//! | `scales: u8[.., rows, columns / 32]` | `weight_scale: u8[rows, columns / 32]` | exponents, biased by 127 |
 
 use tensor::blocks::mxfp4::{BYTES, ELEMENTS, from_pairs};
 use tensor::{DType, Shape};
@@ -14,8 +14,8 @@ use super::repacked::{Part, Refusal, Repack, RowWriter};
 /// A weight whose two tensors agree.
 #[derive(Debug)]
 pub(crate) struct Mxfp4 {
-    /// The names of `blocks` and `scales`.
-    stored: [String; 2],
+    /// The names of codes and scales, and then of what is not used.
+    stored: Vec<String>,
     shape: Shape,
 }
 
@@ -35,7 +35,26 @@ impl Mxfp4 {
             return Err(scales.refuse(&format!("u8{}, after blocks", Shape::new(expected))));
         }
         let shape = Shape::new(&[outer, &[columns]].concat());
-        Ok(Mxfp4 { stored: [blocks.name, scales.name], shape })
+        Ok(Mxfp4 { stored: vec![blocks.name, scales.name], shape })
+    }
+
+    /// A matrix of compressed-tensors; `others` are the names of tensors that are not used.
+    pub(crate) fn of_rows(
+        codes: Part<'_>,
+        scales: Option<Part<'_>>,
+        others: Vec<String>,
+    ) -> Result<Mxfp4, Refusal> {
+        let scales = scales.ok_or_else(|| ("weight_scale", format!("missing next to its {}", codes.leaf)))?;
+        let [rows, bytes] = codes.matrix(&[DType::U8])?;
+        let columns = 2 * bytes;
+        if !columns.is_multiple_of(ELEMENTS) || rows * columns == 0 {
+            return Err(codes.refuse(&format!("rows, and 2 · {bytes} columns in a multiple of {ELEMENTS}")));
+        }
+        if scales.matrix(&[DType::U8, DType::F8E8M0])? != [rows, columns / ELEMENTS] {
+            return Err(scales.refuse(&format!("[{rows}, {columns} / {ELEMENTS}], after {}", codes.leaf)));
+        }
+        let stored = [codes.name, scales.name].into_iter().chain(others).collect();
+        Ok(Mxfp4 { stored, shape: Shape::new(&[rows, columns]) })
     }
 }
 
@@ -49,7 +68,8 @@ impl Repack for Mxfp4 {
     }
 
     fn writer<'a>(&'a self, weights: &'a Weights) -> Result<Option<RowWriter<'a>>, tensor::Error> {
-        let [Some(pairs), Some(exponents)] = self.stored.each_ref().map(|name| weights.get(name)) else {
+        let (Some(pairs), Some(exponents)) = (weights.get(&self.stored[0]), weights.get(&self.stored[1]))
+        else {
             return Ok(None);
         };
         let (pairs, exponents) = (pairs.try_contiguous()?, exponents.try_contiguous()?);
@@ -121,6 +141,34 @@ mod tests {
             let expected = places.flat_map(|(expert, row)| (0..64).map(move |j| weight(expert, row, j)));
             assert_eq!(tensor.to_f32_vec(), expected.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn rows_of_compressed_tensors_are_the_same() {
+        let rows = EXPERTS * ROWS;
+        let file = |bytes: usize| file(("U8", &[rows, bytes]), ("U8", &[rows, GROUPS]));
+        let read = |weights: &Weights| {
+            let part =
+                |leaf, name: &str| Part { leaf, name: name.to_string(), tensor: weights.get(name).unwrap() };
+            let scales = Some(part("weight_scale", "w_scales"));
+            Mxfp4::of_rows(part("weight_packed", "w_blocks"), scales, Vec::new())
+        };
+        let weights = file(32);
+        let tensor = Repacked::new(read(&weights).unwrap()).read(&weights).unwrap().unwrap();
+        assert_eq!((tensor.dtype(), &tensor.shape()[..]), (DType::Mxfp4, &[rows, 64][..]));
+        let places =
+            (0..rows).flat_map(|row| (0..64).map(move |column| weight(row / ROWS, row % ROWS, column)));
+        assert_eq!(tensor.to_f32_vec(), places.collect::<Vec<_>>());
+        let (leaf, message) = read(&file(24)).unwrap_err();
+        assert!(
+            leaf == "weight_packed" && message.contains("2 · 24 columns in a multiple of 32"),
+            "{message}"
+        );
+        let (leaf, message) = read(&file(16)).unwrap_err();
+        assert!(
+            leaf == "weight_scale" && message.contains("[12, 32 / 32], after weight_packed"),
+            "{message}"
+        );
     }
 
     #[test]

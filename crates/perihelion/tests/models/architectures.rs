@@ -163,18 +163,22 @@ fn logits_match_pytorch() {
 
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
+    // Pairs of latents that are half a head apart.
+    "deepseek_v3_halves",
     // Gates behind norms.
     "falcon_h1_norms",
     // Blocks one after the other: llama.cpp's Falcon has them side by side.
     "falcon_sequential",
     // A second embedding of fewer rows than the first.
     "gemma3n_vision",
-    // Scores that are not divided by the root of the head's size.
+    // Scores that are not divided by the root of the head's size, but by the number of the layer.
     "gpt2_unscaled",
     // A limit of gates that is not the usual one.
     "gpt_oss_clamped",
     // Limits of steps.
     "granite_hybrid_dense",
+    // Layers whose tokens get different numbers of experts.
+    "hunyuan_moe_layers",
     // Chunks of another size than usual.
     "llama4_vision",
     // Limits of steps.
@@ -430,6 +434,73 @@ fn parameters_are_those_of_the_file() {
         assert_eq!(checkpoint.decoder().unwrap().parameters(), stored, "{name}");
         assert_eq!(checkpoint.unused(), [""; 0], "{name}");
     }
+}
+
+/// A golden with other settings and more tensors, opened, and its folder.
+fn changed(
+    name: &str,
+    settings: &[(&str, serde_json::Value)],
+    more: &[(&str, &[usize], f32)],
+) -> Result<(Checkpoint, tempfile::TempDir), String> {
+    let (golden, target) = (folder().join(name), tempfile::tempdir().unwrap());
+    let config = std::fs::read_to_string(golden.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    settings.iter().for_each(|(key, value)| config[*key] = value.clone());
+    std::fs::write(target.path().join("config.json"), config.to_string()).unwrap();
+    let stored = Weights::open(&golden.join("model.safetensors")).unwrap();
+    let stored = stored
+        .tensors()
+        .map(|(name, tensor)| (name.to_string(), tensor.shape().to_vec(), tensor.to_f32_vec()));
+    let more = more
+        .iter()
+        .map(|&(name, shape, value)| (name.to_string(), shape.to_vec(), vec![value; shape.iter().product()]));
+    let (mut header, mut bytes) = (serde_json::Map::new(), Vec::new());
+    for (name, shape, values) in stored.chain(more) {
+        let start = bytes.len();
+        values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+        let place = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, bytes.len()]});
+        header.insert(name, place);
+    }
+    let header = serde_json::Value::from(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &bytes].concat();
+    std::fs::write(target.path().join("model.safetensors"), file).unwrap();
+    let checkpoint = Checkpoint::open(target.path(), None).map_err(|error| error.to_string())?;
+    Ok((checkpoint, target))
+}
+
+/// Without one, the model would compute something else in silence. One of zeros changes nothing.
+#[test]
+fn biases_without_a_place_are_refused() {
+    let bias = "model.layers.1.mlp.shared_experts.up_proj.bias";
+    let with = |value: f32| changed("ernie4_5_moe", &[], &[(bias, &[24], value)]);
+    let error = with(0.5).err().unwrap();
+    let expected =
+        format!("weight `{bias}`: Ernie4_5_MoeForCausalLM has no place for this bias, which is not zero");
+    assert_eq!(error, expected);
+    assert_eq!(with(0.0).unwrap().0.unused(), [bias]);
+}
+
+/// As `transformers` does.
+#[test]
+fn biases_that_the_configuration_does_not_use_are_left_out() {
+    let logits = |checkpoint: &Checkpoint| run(checkpoint, &load(checkpoint, DType::F32), &[5, 9, 2], &[3]);
+    let off = [("attention_bias", false.into()), ("mlp_bias", false.into())];
+    let (name, shape) = ("model.layers.0.self_attn.q_proj.bias", &[32][..]);
+    let (plain, _folder) = changed("llama_linear", &off, &[]).unwrap();
+    let (left_out, _folder) = changed("llama_linear", &off, &[(name, shape, 0.5)]).unwrap();
+    assert_eq!(left_out.unused(), [name]);
+    assert_eq!(logits(&left_out), logits(&plain));
+    let layers = ["q_proj", "k_proj", "v_proj"]
+        .map(|stem| [0, 1].map(|layer| format!("model.layers.{layer}.self_attn.{stem}.bias")));
+    let sizes = [32, 16, 16];
+    let biases: Vec<(&str, &[usize], f32)> = layers
+        .iter()
+        .zip(&sizes)
+        .flat_map(|(names, size)| names.iter().map(|name| (&name[..], std::slice::from_ref(size), 0.5)))
+        .collect();
+    let (used, _folder) = changed("llama_linear", &[("attention_bias", true.into())], &biases).unwrap();
+    assert_eq!(used.unused(), [""; 0]);
+    assert_ne!(logits(&used), logits(&plain));
 }
 
 /// The pairing of dims can be set for GGUF files only.

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use perihelion::driver::DType;
 use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
     Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest, Error, Pooling,
@@ -13,7 +14,7 @@ use perihelion::pipelines::{
 };
 use serde::Deserialize;
 
-use crate::support::session;
+use crate::support::{load_as, session};
 
 /// How far a number of a vector may be from PyTorch's, as a fraction of the largest.
 const BOUND: f32 = 1e-4;
@@ -42,6 +43,39 @@ fn embedder(path: &Path, threads: usize) -> Result<Embedder, Error> {
     let model = Arc::new(EmbeddingModel::from_plan(&session(threads), plan, &mut |_| ())?);
     let truncated = EmbeddingParameters { truncate: Some(Truncate::Right), ..EmbeddingParameters::default() };
     Embedder::new(model, &truncated)
+}
+
+/// As e5-mistral is published: the class of a decoder without its head.
+#[test]
+fn decoders_without_a_head_embed_and_make_no_text() {
+    let (whole, target) = (folder("embedders/qwen3_embedding"), tempfile::tempdir().unwrap());
+    copy_folder(&whole, target.path());
+    let config = fs::read_to_string(whole.join("config.json")).unwrap();
+    let config = config
+        .replace("Qwen3ForCausalLM", "Qwen3Model")
+        .replace(r#""tie_word_embeddings": true"#, r#""tie_word_embeddings": false"#);
+    fs::write(target.path().join("config.json"), config).unwrap();
+    let golden = golden("embedders/qwen3_embedding");
+    let [expected, found] = [&whole, target.path()].map(|path| embedder(path, 1).unwrap());
+    let vectors = |embedder: &Embedder| embedder.embed(EmbeddingRequest::new(&golden.texts)).unwrap();
+    for (expected, found) in vectors(&expected).iter().zip(vectors(&found)) {
+        assert_eq!(expected.vector, found.vector);
+    }
+    let error = load_as(target.path(), None, 1, 64, DType::F32).err().unwrap().to_string();
+    assert!(error.contains("Qwen3Model"), "{error}");
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
 }
 
 fn prompted(golden: &Golden, prompt: EmbeddingPrompt) -> EmbeddingRequest {

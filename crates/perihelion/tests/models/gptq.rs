@@ -19,7 +19,7 @@ const EXACT: f32 = 1e-4;
 const ROUNDED: f32 = 0.08;
 const FOLDERS: [&str; 6] = ["llama", "mistral", "phi3", "qwen2", "qwen3_moe", "qwen3_next"];
 /// What else quantizes, and the blocks that its matrices become. Those of floats are multiplied with what is not rounded.
-const OTHERS: [(&str, DType, f32); 12] = [
+const OTHERS: [(&str, DType, f32); 13] = [
     ("awq", DType::Gptq, ROUNDED),
     ("fp8_blocks", DType::Fp8, EXACT),
     ("fp8_delta_nets", DType::Fp8, EXACT),
@@ -30,6 +30,7 @@ const OTHERS: [(&str, DType, f32); 12] = [
     ("int4_permuted", DType::Gptq, ROUNDED),
     ("int8", DType::Gptq8, ROUNDED),
     ("mxfp4", DType::Mxfp4, ROUNDED),
+    ("mxfp4_packed", DType::Mxfp4, ROUNDED),
     ("nf4", DType::Nf4, EXACT),
     ("nvfp4", DType::Nvfp4, ROUNDED),
 ];

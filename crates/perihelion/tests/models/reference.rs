@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{Reference, greedy, last_logits, load, load_with};
+use crate::support::{Reference, encode, greedy, last_logits, load, load_with, session};
 use perihelion::driver::DType;
 use perihelion::pipelines::TextModel;
+use perihelion::pipelines::config::{PipelineConfig, machine};
 use serde_json::Value;
 
 /// How far a logit may be from the float64 reference.
@@ -134,6 +135,22 @@ fn check_variants(name: &str, bounds: usize, variants: &[&str]) {
 
 fn reference(folder: &Path) -> Reference {
     Reference::open(&folder.join("reference/greedy.json"), &folder.join("reference/logits.safetensors"))
+}
+
+/// The field does what the setting of a session does: 8-bit weights then lose next to nothing to their inputs.
+#[test]
+fn exact_activations_are_those_of_the_session() {
+    let Some(path) = testdata::shared("stories260k/gguf/stories260K-Q8_0.gguf") else { return };
+    let logits = |of_config: bool, of_session: bool| {
+        let config = PipelineConfig::new(path.display().to_string()).exact_activations(of_config);
+        let session = session(1);
+        session.set_exact_activations(of_session);
+        let model = TextModel::from_plan(&session, config.plan(machine()).unwrap()).unwrap();
+        last_logits(&model, &encode(&model, "Once upon a time"))
+    };
+    let (field, setting, rounded) = (logits(true, false), logits(false, true), logits(false, false));
+    assert_eq!(field, setting);
+    assert_ne!(field, rounded);
 }
 
 /// PyTorch files have no configuration of their own.

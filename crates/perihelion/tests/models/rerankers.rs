@@ -97,6 +97,13 @@ fn scores_match_the_references() {
     assert_eq!(files("qwen3_classifier_labels"), ScoreActivation::Softmax);
 }
 
+/// Every decoder may have one: the name says it, and the weights have that of all families.
+#[test]
+fn heads_of_families_without_a_row_score_as_pytorch_does() {
+    let (classifier, golden) = (classifier(&folder("llama_classifier")), golden("llama_classifier"));
+    check("llama_classifier", &classifier.classify(&golden.texts[..]).unwrap(), &golden.logits.unwrap());
+}
+
 /// The file of llama.cpp's converter, and ours: from the odds of two tokens, from one token, and from a head.
 #[test]
 fn gguf_files_score_as_the_folders_that_they_were_made_of() {

@@ -113,7 +113,7 @@ fn encodings_have_dtypes_and_kinds_of_blocks() {
 
 #[test]
 fn file_names_suggest_encodings() {
-    use SupportedEncoding::{Bfloat16, Float32, Q4_0, Q4K, Q6K};
+    use SupportedEncoding::{Bfloat16, Float32, Iq4Xs, Q4_0, Q4K, Q6K, Q8_0};
     for (name, expected) in [
         ("tiny-Q4_K_M.gguf", Some(Q4K)),
         ("tiny-q4_k.gguf", Some(Q4K)),
@@ -121,6 +121,8 @@ fn file_names_suggest_encodings() {
         ("TINY-Q6_K.GGUF", Some(Q6K)),
         ("tiny-F32.gguf", Some(Float32)),
         ("tiny.bf16.safetensors", Some(Bfloat16)),
+        ("tiny-Q8_0.gguf", Some(Q8_0)),
+        ("tiny.iq4_xs.gguf", Some(Iq4Xs)),
         ("q4_0/tiny-q6_k.gguf", Some(Q6K)),
         ("q4_0/model.safetensors", None),
         ("model.safetensors", None),
@@ -224,7 +226,11 @@ fn config_json_names_the_architecture() {
     let mut several = renamed("config_json_two", json!(["MyLlama", "LlamaForCausalLM"])).unwrap();
     let warnings = several.update_architecture().unwrap();
     assert_eq!((warnings.len(), several.architecture.as_deref()), (1, Some("LlamaForCausalLM")));
-    assert!(renamed("config_json_none", json!([])).unwrap().update_architecture().is_err());
+    // A file that names none says its type.
+    let mut typed = renamed("config_json_none", json!([])).unwrap();
+    assert_eq!(typed.update_architecture().unwrap(), [""; 0]);
+    assert_eq!(typed.architecture.as_deref(), Some("LlamaForCausalLM"));
+    assert!(typed.plan(machine()).is_ok());
     let unknown = renamed("config_json_unknown", json!(["MyLlama"])).unwrap();
     assert!(unknown.plan(machine()).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
     let error = storyteller().huggingface_config().unwrap_err().to_string();

@@ -167,7 +167,7 @@ fn wrong_weights_are_named_with_both_facts() {
     let half = Tensor::zeros(DType::F16, [2]);
     check("bias", Some(half), "weight `bias`: got f16[2], expected f32[2]");
     let transposed = Tensor::zeros(DType::F32, [3, 2]).permute(&[1, 0]);
-    let strided = "weight `w`: got strides [1, 2] with shape [2, 3], expected a row-major tensor";
+    let strided = "weight `w`: got strides [1, 2] with shape [2, 3], expected a row-major tensor; .contiguous() makes one";
     check("w", Some(transposed), strided);
     check("extra", Some(Tensor::zeros(DType::F32, [1])), "weights that no model uses: extra");
     let mut more = layer_weights(1.0);

@@ -16,7 +16,10 @@ fn nan_check_names_the_first_step_that_makes_one() {
     let before = load_unfused(&session, &root());
     session.debug().set_nan_check(true);
     let model = load_unfused(&session, &root());
-    assert_eq!(message(run(&model, &[-1.0, 4.0])), "step 1, sqrt: result 0, f32[2], is NaN at [1]");
+    assert_eq!(
+        message(run(&model, &[-1.0, 4.0])),
+        "step 1, sqrt: result 0, f32[2], is NaN at [1] (1 NaN, 0 Inf)"
+    );
     assert_eq!(run(&model, &[0.0]).unwrap(), [1.0]);
     assert!(run(&before, &[4.0]).unwrap()[0].is_nan(), "what was compiled before stays as it is");
 }
@@ -85,7 +88,7 @@ fn source_tracebacks_name_the_line_that_built_an_op() {
     let line = line!() + 1;
     let y = b.sqrt(x).unwrap();
     let graph = b.finish(&[y]).unwrap();
-    let plain = "step 0, sqrt: result 0, f32[1], is NaN at [0]";
+    let plain = "step 0, sqrt: result 0, f32[1], is NaN at [0] (1 NaN, 0 Inf)";
     assert_eq!(message(run(&session.load(&graph, &()).unwrap(), &[-1.0])), plain);
     session.debug().set_source_tracebacks(true);
     let error = message(run(&session.load(&graph, &()).unwrap(), &[-1.0]));

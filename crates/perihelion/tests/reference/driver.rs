@@ -41,7 +41,7 @@ fn models_read_and_write_views_of_buffers() {
     assert!(middle(&state).shares_memory_with(&state));
     let backwards = x.slice(&[perihelion::driver::Index::ALL.step(-2)]).unwrap();
     assert_eq!(backwards.to_vec::<f32>(), [4.0, 2.0]);
-    let strided = "input 1 'x': got strides [-2], expected a row-major buffer";
+    let strided = "input 1 'x': got strides [-2], expected a row-major buffer; .contiguous() makes one";
     assert_eq!(message(model.execute(&[middle(&state), backwards])), strided);
 }
 

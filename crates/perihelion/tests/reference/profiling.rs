@@ -1,6 +1,7 @@
 //! "Profiling": calls of the CPU are measured, traced and summed up.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use perihelion::driver::Buffer;
 use perihelion::engine::{InferenceSession, Profiling};
@@ -58,9 +59,10 @@ fn detailed_profiles_have_phases_and_the_shapes_of_kernels() {
     session.gpu_profiling("detailed").unwrap();
     let model = session.load(&sum("sum"), &weights()).unwrap();
     run(&model, &[1.0, 2.0]).unwrap();
+    session.record_range("around", "caller", Instant::now(), Duration::ZERO).unwrap();
     let trace = fs::read_to_string(session.write_trace().unwrap().unwrap()).unwrap();
     let events = events(&trace);
-    for (category, expected) in [("call", 1), ("phase", 2), ("op", 1), ("kernel", 1)] {
+    for (category, expected) in [("call", 1), ("phase", 2), ("op", 1), ("kernel", 1), ("caller", 1)] {
         assert_eq!(count(&events, category), expected, "{category}: {trace}");
     }
     assert!(trace.contains("f32[2], f32[2] → f32[2]"), "{trace}");
@@ -71,6 +73,7 @@ fn nothing_is_measured_unless_asked() {
     let (session, path) = (session(), folder("unasked").join("trace.json"));
     session.set_trace_file(&path);
     run(&load_unfused(&session, &root()), &[-1.0]).unwrap();
+    session.record_range("around", "caller", Instant::now(), Duration::ZERO).unwrap();
     assert_eq!((session.profile_summary().iter().count(), session.write_trace().unwrap()), (0, None));
     drop(session);
     assert!(!path.exists());
@@ -96,7 +99,7 @@ fn artifacts_are_measured_and_checked_as_the_loading_session_says() {
     let model = loading.load(&path, &()).unwrap();
     run(&model, &[4.0]).unwrap();
     assert_eq!(loading.profile_summary().iter().count(), 1);
-    assert_eq!(message(run(&model, &[-1.0])), "step 0, sqrt: result 0, f32[1], is NaN at [0]");
+    assert_eq!(message(run(&model, &[-1.0])), "step 0, sqrt: result 0, f32[1], is NaN at [0] (1 NaN, 0 Inf)");
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
     if config.engine == Some(PipelineEngine::HuggingFace) {
         return huggingface::check(config, problems);
     }
-    if let Some(given) = config.architecture.as_deref().filter(|given| !native().any(|name| name == *given)) {
+    if let Some(given) = config.architecture.as_deref().filter(|given| models::known_name(given).is_none()) {
         let names = models::nearest_names(given, native()).join(", ");
         let fix = format!("give one that runs here, such as {names}; `peri list` shows all");
         problems.add("architecture", given, fix);
@@ -76,7 +76,7 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
 }
 
 /// The names of the architectures that have a graph here.
-pub(crate) fn native() -> impl Iterator<Item = &'static str> {
+fn native() -> impl Iterator<Item = &'static str> {
     let encoders = models::ENCODERS.iter().map(|encoder| encoder.hugging_face);
     let frames = models::FRAMES.iter().map(|frame| frame.hugging_face);
     let decoders = models::ARCHITECTURES.iter().map(|architecture| architecture.hugging_face);

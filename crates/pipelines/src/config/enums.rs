@@ -44,11 +44,11 @@ named! { "dtype",
     /// What plain numbers are stored as: weights that are not quantized, and keys and values.
     FloatType {
         /// IEEE single precision.
-        F32 = "f32",
+        F32 = "f32" | "float32" | "fp32",
         /// The upper half of single precision.
-        Bf16 = "bf16",
+        Bf16 = "bf16" | "bfloat16",
         /// IEEE half precision.
-        F16 = "f16",
+        F16 = "f16" | "float16" | "fp16",
     }
 }
 
@@ -107,6 +107,13 @@ mod tests {
         let repacked = ["gptq", "mxfp4", "fp8", "gptq8", "nvfp4", "nf4", "fp4"];
         let grids = ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0"];
         check(SupportedEncoding::ALL, &[&encodings[..], &more, &repacked, &grids].concat());
+    }
+
+    #[test]
+    fn dtypes_have_the_names_of_other_programs_too() {
+        for (name, dtype) in [("float32", DType::F32), ("bfloat16", DType::BF16), ("Float16", DType::F16)] {
+            assert_eq!(name.parse().map(FloatType::dtype), Ok(dtype));
+        }
     }
 
     #[test]

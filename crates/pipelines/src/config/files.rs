@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use models::Architecture;
 use serde_json::Value;
 use sources::{FileSet, HuggingFaceRepo, LocalFiles, ModelRequest, Progress, RepoOptions};
 use weights::Weights;
 
-use super::check::native;
 use super::methods::problem;
 use super::{PipelineConfig, PipelineEngine};
 use crate::Error;
@@ -36,7 +36,7 @@ impl PipelineConfig {
     /// Sets `architecture` to that of `config.json`, if it is not set. Gives what is worth a warning.
     ///
     /// # Errors
-    /// If there is no `config.json`, or it names none.
+    /// If there is no `config.json`, or neither a name in it nor its `model_type` is known.
     pub fn update_architecture(&mut self) -> Result<Vec<String>, Error> {
         if self.architecture.is_some() {
             return Ok(Vec::new());
@@ -45,10 +45,16 @@ impl PipelineConfig {
         let listed = config.get("architectures").and_then(Value::as_array).into_iter().flatten();
         let names: Vec<&str> = listed.filter_map(Value::as_str).collect();
         let Some(&first) = names.first() else {
+            let of_type =
+                config.get("model_type").and_then(Value::as_str).and_then(Architecture::from_model_type);
+            if let Some(name) = of_type {
+                self.architecture = Some(name.to_string());
+                return Ok(Vec::new());
+            }
             let fix = "config.json names no architecture: name one of those that `peri list` shows";
             return Err(problem("architecture", "none", fix));
         };
-        let taken = names.iter().find(|&&name| native().any(|known| known == name)).unwrap_or(&first);
+        let taken = names.iter().find(|&&name| models::known_name(name).is_some()).unwrap_or(&first);
         self.architecture = Some(taken.to_string());
         let which = if *taken == first {
             "the first is taken".to_string()

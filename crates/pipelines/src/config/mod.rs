@@ -22,7 +22,7 @@ use serde_json::Value;
 use tensor::DeviceSpec;
 
 pub use self::cached::Cached;
-pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check, native};
+pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check};
 pub use self::enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 use self::field::Setting;
 pub use self::field::{Auto, Field, Item, Kind, UnknownField};
@@ -133,7 +133,7 @@ fields! {
     engine: Option<PipelineEngine> = None, aliases [];
     /// The architecture, if the model's configuration names none or the wrong one.
     architecture: Option<String> = None, aliases [];
-    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` on a hub.
+    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` or addresses on a hub.
     ///
     /// A path that exists is a local file. In a path of three or more parts, the first two name a repo if it has the file
     /// that the rest names. Any other path is a file of the model's own repo or folder.
@@ -198,6 +198,8 @@ fields! {
     ///
     /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies pairs of bf16.
     reproducible: Option<Reproducible> = None, aliases [];
+    /// Multiply quantized weights with inputs as they are, instead of inputs rounded to 8 bits: closer to the weights, and slower.
+    exact_activations: bool = false, aliases [];
     /// The Python interpreter of the engine huggingface, which needs torch and transformers; none is the one that runs, or python3.
     python: Option<PathBuf> = None, aliases [];
 }

@@ -219,6 +219,24 @@ impl Embedder {
         Ok(EmbeddingText::from(text).tokens(0, &shared.model, &settled, shared.max_length)?.ids)
     }
 
+    /// The tokens of a text, and the hidden state of each: f32[tokens, width], before pooling and the layers behind it.
+    /// This thread computes them while the worker's batches go on.
+    ///
+    /// # Errors
+    /// As [`Embedder::tokenize`], and if the model fails.
+    pub fn hidden_states(
+        &self,
+        text: &EmbeddingText,
+        parameters: &EmbeddingParameters,
+    ) -> Result<(Vec<u32>, Vec<f32>), Error> {
+        let shared = &*self.vectors.shared;
+        let settled = shared.usual.with(&shared.model, parameters)?;
+        let tokens = text.tokens(0, &shared.model, &settled, shared.max_length)?.ids;
+        let hidden = shared.model.hidden(&[&tokens])?;
+        let states = hidden.texts().next().map(<[f32]>::to_vec).unwrap_or_default();
+        Ok((tokens, states))
+    }
+
     /// How much there is to do, and how much was done: as it was between two batches. Never waits for a batch. Groups
     /// of texts in the queue count as one text each.
     ///

@@ -38,6 +38,8 @@ pub(super) struct Active {
     forced: Vec<u32>,
     /// What cannot be chosen before `min_new_tokens`.
     forbidden: Vec<u32>,
+    /// The mask of the only tokens that can be chosen, if the request names them.
+    allowed: Option<Vec<u32>>,
     /// How many of the most probable tokens to report for each of the prompt's.
     scores: Option<usize>,
     /// To be reported with the first step.
@@ -106,6 +108,7 @@ impl Active {
             reasoning: request.reasoning.clone().map(|budget| ReasoningLimit::new(budget, tokenizer)),
             forced: Vec::new(),
             forbidden: eos.into_iter().chain(request.stop_token_ids.iter().copied()).collect(),
+            allowed: request.allowed_token_ids.as_deref().map(mask_of),
             history: if params.uses_history() {
                 TokenCounts::new(&request.prompt)
             } else {
@@ -178,17 +181,31 @@ impl Active {
             return Ok(Outcome::Over);
         }
         let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
-        let cut = self.cut(mask.as_ref()).map(only);
+        let cut = self.cut(mask.as_ref()).map(|token| mask_of(&[token]));
+        let both = self.allowed.as_ref().zip(mask.as_ref()).map(|(own, mask)| {
+            own.iter().zip(mask.words()).map(|(own, word)| own & word).collect::<Vec<u32>>()
+        });
+        let logits = run.logits.row(run.rows.end - 1);
+        let processor = self.request.logits_processor.as_ref();
+        let generated = &run.sequence.tokens[run.sequence.prompt..];
+        let changed = processor.map(|processor| processor.apply(generated, logits)).transpose()?;
         let row = Row {
-            logits: run.logits.row(run.rows.end - 1),
+            logits: changed.as_deref().unwrap_or(logits),
             params: &self.params,
             history: &self.history,
             position: run.sequence.tokens.len() as u64,
-            allowed: cut.as_deref().or(mask.as_ref().map(TokenMask::words)),
-            forbidden: if self.may_stop() { &[] } else { &self.forbidden },
+            allowed: cut
+                .as_deref()
+                .or(both.as_deref())
+                .or(mask.as_ref().map(TokenMask::words))
+                .or(self.allowed.as_deref()),
+            forbidden: &self.forbidden_after(generated),
         };
-        let sampled = sampler.sample(&row)?;
+        let mut sampled = sampler.sample(&row)?;
         let token = sampled.token;
+        if changed.is_some() {
+            sampled.logprobs = self.params.logprobs.map(|top| Logprobs::of(logits, token, top));
+        }
         let room = run.sequence.max_tokens - run.sequence.tokens.len();
         let over = self.accept(sampled, room == 1, events)? || self.accept_forced(room - 1, events)?;
         Ok(if over { Outcome::Over } else { Outcome::Grew(token) })
@@ -219,6 +236,16 @@ impl Active {
             self.forced.push(token);
         }
         Ok(false)
+    }
+
+    /// The tokens that cannot be chosen behind those of the answer so far.
+    fn forbidden_after(&self, generated: &[u32]) -> Vec<u32> {
+        let ends = self.request.bad_words.iter().filter_map(|word| {
+            let (last, others) = word.split_last()?;
+            generated.ends_with(others).then_some(*last)
+        });
+        let early: &[u32] = if self.may_stop() { &[] } else { &self.forbidden };
+        ends.chain(early.iter().copied()).collect()
     }
 
     /// Whether as many tokens were made as must be.
@@ -320,9 +347,9 @@ impl Active {
     }
 }
 
-/// The mask of one token.
-fn only(token: u32) -> Vec<u32> {
-    let mut words = vec![0; token as usize / 32 + 1];
-    words[token as usize / 32] = 1 << (token % 32);
+/// The mask of some tokens.
+fn mask_of(tokens: &[u32]) -> Vec<u32> {
+    let mut words = vec![0; tokens.iter().max().map_or(0, |&token| token as usize / 32 + 1)];
+    tokens.iter().for_each(|&token| words[token as usize / 32] |= 1 << (token % 32));
     words
 }

@@ -24,7 +24,10 @@ use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
 pub(crate) use prepared::Prepared;
 pub use reasoning::ReasoningBudget;
-pub use request::{MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request, random_seed};
+pub use request::{
+    LogitsProcessor, MAX_BAD_TOKENS, MAX_SAMPLES, MAX_STOP_BYTES, MAX_STOP_TOKENS, MAX_STOPS, Request,
+    random_seed,
+};
 pub(crate) use request_limits::RequestLimits;
 pub use status::{FinishedRequests, Histogram, Status};
 

@@ -1,7 +1,10 @@
 //! What is asked for: a prompt, how its tokens are chosen, and when to stop.
 
 use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tensor::philox;
@@ -12,6 +15,14 @@ use crate::error::InvalidField;
 use crate::generator::ReasoningBudget;
 use crate::sampler::SamplingParams;
 use crate::sampling_options::SamplingOptions;
+
+/// Changes logits: it gets the tokens of the answer so far, and `f32[vocab]` for the next one. The log-probabilities that
+/// a request wants are those of the model, before this. Called on the thread of the worker, which waits for it. An error
+/// ends the request.
+#[derive(Clone)]
+pub struct LogitsProcessor(Arc<ProcessLogits>);
+
+type ProcessLogits = dyn Fn(&[u32], &mut [f32]) -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync;
 
 /// What is wanted of a prompt.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +39,10 @@ pub struct Request {
     pub seed: u64,
     /// Added to the logits of these tokens: [`SamplingParams::logit_bias`].
     pub logit_bias: BTreeMap<u32, f32>,
+    /// The only tokens that can be chosen; `None`: all. If a constraint leaves one continuation, that comes in any case.
+    pub allowed_token_ids: Option<Vec<u32>>,
+    /// Sequences of tokens that the answer does not have: the last token of each cannot be chosen behind the others.
+    pub bad_words: Vec<Vec<u32>>,
     /// Whether to report log-probabilities of the answer's tokens, and of this many of the most probable in their place.
     pub logprobs: Option<usize>,
     /// The most tokens to make: 0 only reads the prompt, `usize::MAX` goes on until the model ends its text or
@@ -50,6 +65,8 @@ pub struct Request {
     /// The form that the answer must have. It ends where its form is complete, whatever `min_new_tokens` and `ignore_eos`
     /// ask for, and is cut off at `max_new_tokens`, at a stop string, or at one of `stop_token_ids` where it may end.
     pub constraint: Option<Constraint>,
+    /// Changes the logits of each token of the answer before it is chosen.
+    pub logits_processor: Option<LogitsProcessor>,
     /// How long the model may reason before it answers; `None`: as long as it does.
     pub reasoning: Option<ReasoningBudget>,
     /// Whether the prompt's tokens and text come before the answer's.
@@ -79,6 +96,8 @@ pub const MAX_SAMPLES: usize = 128;
 pub const MAX_STOPS: usize = 256;
 /// The most bytes of a request's stop strings together.
 pub const MAX_STOP_BYTES: usize = 1 << 16;
+/// The most tokens of a request's bad words together.
+pub const MAX_BAD_TOKENS: usize = 1 << 14;
 /// The most stop tokens of a request.
 pub const MAX_STOP_TOKENS: usize = 4096;
 
@@ -117,6 +136,32 @@ impl Request {
             unknown.map_or_else(String::new, u32::to_string),
             format!("give tokens below {vocab_size}, the vocabulary's size"),
         );
+        let allowed = self.allowed_token_ids.as_deref();
+        check(
+            allowed.is_none_or(|tokens| !tokens.is_empty()),
+            "allowed_token_ids",
+            "empty".to_string(),
+            "give at least one token".to_string(),
+        );
+        let (count, words) = (self.bad_words.iter().map(Vec::len).sum::<usize>(), &self.bad_words);
+        check(
+            count <= MAX_BAD_TOKENS && words.iter().all(|word| !word.is_empty()),
+            "bad_words",
+            format!("{} words of {count} tokens", words.len()),
+            format!("give at most {MAX_BAD_TOKENS} tokens together, and no word without tokens"),
+        );
+        for (field, mut tokens) in [
+            ("allowed_token_ids", allowed.into_iter().flatten().collect::<Vec<_>>()),
+            ("bad_words", words.iter().flatten().collect()),
+        ] {
+            tokens.retain(|&&token| token as usize >= vocab_size);
+            check(
+                tokens.is_empty(),
+                field,
+                tokens.first().map_or_else(String::new, ToString::to_string),
+                format!("give tokens below {vocab_size}, the vocabulary's size"),
+            );
+        }
         let most = self.max_new_tokens.unwrap_or(usize::MAX);
         check(
             self.min_new_tokens <= most,
@@ -174,6 +219,34 @@ impl Request {
     }
 }
 
+impl LogitsProcessor {
+    /// A processor that calls `process`.
+    pub fn new(
+        process: impl Fn(&[u32], &mut [f32]) -> Result<(), Box<dyn StdError + Send + Sync>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> LogitsProcessor {
+        LogitsProcessor(Arc::new(process))
+    }
+
+    /// A changed copy of the logits.
+    ///
+    /// # Errors
+    /// [`Error::LogitsProcessor`] with the error of `process`.
+    pub(super) fn apply(&self, generated: &[u32], logits: &[f32]) -> Result<Vec<f32>, Error> {
+        let mut changed = logits.to_vec();
+        (self.0)(generated, &mut changed).map_err(Error::LogitsProcessor)?;
+        Ok(changed)
+    }
+}
+
+impl fmt::Debug for LogitsProcessor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogitsProcessor")
+    }
+}
+
 /// A random seed for a request without one, short enough to retype. Callers should say which it was.
 pub fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 32
@@ -208,6 +281,14 @@ mod tests {
         assert!(problems(|r| r.stop = vec!["x".repeat(70_000)]).contains("65536 bytes"));
         assert!(problems(|r| r.stop = vec!["a".into(), String::new()]).contains("not empty"));
         assert!(problems(|r| r.stop_token_ids = vec![5; 5000]).contains("at most 4096"));
+        let allowed = |tokens: Vec<u32>| problems(|r| r.allowed_token_ids = Some(tokens));
+        assert!(allowed(vec![5]).is_empty() && allowed(vec![]).contains("is empty: give at least one token"));
+        assert!(allowed(vec![5, 100]).contains("allowed_token_ids is 100: give tokens below 100"));
+        assert!(problems(|r| r.bad_words = vec![vec![5], vec![]]).contains("no word without tokens"));
+        assert!(
+            problems(|r| r.bad_words = vec![vec![5, 100]]).contains("bad_words is 100: give tokens below")
+        );
+        assert!(problems(|r| r.bad_words = vec![vec![5; 20_000]]).contains("at most 16384 tokens"));
         assert!(
             problems(|r| r.stop_token_ids = vec![5, 100])
                 .contains("stop_token_ids is 100: give tokens below 100")

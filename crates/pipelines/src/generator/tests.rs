@@ -680,11 +680,12 @@ fn ends_are_chosen_where_the_form_allows_them() {
 #[test]
 fn a_constraint_that_cannot_be_enforced_is_refused_before_any_token() {
     let model = storyteller();
-    let schema = Constraint::json_schema(r#"{"items": {"type": "array", "uniqueItems": true}}"#).unwrap();
+    let schema =
+        Constraint::json_schema(r#"{"items": {"type": "string", "not": {"format": "date"}}}"#).unwrap();
     let mut generator = Generator::with_plan(Arc::clone(&model), &settings(&model)).unwrap();
     let error = generator.add(constrained(&model, schema, 0)).unwrap_err();
     let error = error.to_string();
-    assert!(error.starts_with("json_schema at /items, keyword `uniqueItems`: supported for"), "{error}");
+    assert!(error.starts_with("json_schema at /items, keyword `not`: values that do not fit"), "{error}");
     assert!(generator.is_idle());
 }
 
@@ -778,4 +779,61 @@ fn reasoning_ends_once_its_budget_is_spent() {
     let marked = Constraint::Regex("<think>[a-z]{2}</think>[a-z ]{30}".into());
     let marked = Request { constraint: Some(marked), ..digits };
     assert_eq!(within(30, ReasoningPhase::Before, &marked), run(&model, marked.clone()));
+}
+
+#[test]
+fn a_logits_processor_decides_and_its_error_ends_its_request_alone() {
+    let model = storyteller();
+    let plain = Request { logprobs: Some(1), ..request(&model, "Once upon a time", 6) };
+    let next = LogitsProcessor::new(|generated, logits| {
+        let token = generated.last().map_or(100, |&last| last as usize + 1);
+        logits.fill(f32::NEG_INFINITY);
+        logits[token] = 0.0;
+        Ok(())
+    });
+    let failing = LogitsProcessor::new(|generated, _| match generated.len() {
+        2 => Err("no more".into()),
+        _ => Ok(()),
+    });
+    let processors = [Some(next), None, Some(failing)];
+    let requests = processors.map(|logits_processor| Request { logits_processor, ..plain.clone() });
+    let answers = run_all(&model, &settings(&model), requests.into());
+    assert_eq!(answers[0].tokens, [100, 101, 102, 103, 104, 105]);
+    // Log-probabilities are the model's.
+    assert_eq!(answers[0].logprobs[0].top, answers[1].logprobs[0].top);
+    assert_eq!(answers[1], run(&model, plain));
+    assert_eq!(answers[2].tokens, answers[1].tokens[..2]);
+    assert_eq!(answers[2].failed.as_deref(), Some("the logits processor failed: no more"));
+}
+
+#[test]
+fn tokens_are_among_the_allowed_ones_and_end_no_bad_word() {
+    let model = storyteller();
+    let plain = run(&model, request(&model, "Once upon a time", 12));
+    let within = |edit: fn(&mut Request, &Answer)| {
+        let mut changed = request(&model, "Once upon a time", 12);
+        edit(&mut changed, &plain);
+        run(&model, changed).tokens
+    };
+    let allowed = within(|r, _| r.allowed_token_ids = Some(vec![300, 301, 4000]));
+    assert!(
+        allowed.len() == 12 && allowed.iter().all(|token| [300, 301, 4000].contains(token)),
+        "{allowed:?}"
+    );
+    // The third token cannot come behind the second, but the second may.
+    let cut = within(|r, plain| r.bad_words = vec![plain.tokens[1..3].to_vec()]);
+    assert!(cut[..2] == plain.tokens[..2] && cut[2] != plain.tokens[2]);
+    assert!(!cut.windows(2).any(|pair| pair == &plain.tokens[1..3]));
+    let first = within(|r, plain| r.bad_words = vec![vec![plain.tokens[0]]]);
+    assert!(!first.contains(&plain.tokens[0]));
+    // A form and the allowed tokens hold together.
+    let digits: Vec<u32> =
+        (0..10).flat_map(|digit| encode(&model, &digit.to_string())[1..].to_vec()).collect();
+    let formed = Request {
+        allowed_token_ids: Some(digits[..5].to_vec()),
+        constraint: Some(Constraint::Regex("[0-9]{4}".into())),
+        ..request(&model, "Once upon a time", 12)
+    };
+    let text = run(&model, formed).text;
+    assert!(text.len() == 4 && text.chars().all(|char| ('0'..='4').contains(&char)), "{text}");
 }

@@ -15,7 +15,7 @@ use weights::{Format, WeightFile, Weights};
 use super::{Description, Identity, Outline, Plan, saved};
 use crate::config::{
     Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
-    SupportedEncoding, check, names, native,
+    SupportedEncoding, check, names,
 };
 use crate::error::InvalidField;
 use crate::huggingface::{self, TransformersFacts};
@@ -266,7 +266,7 @@ impl PipelineConfig {
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),
             max_length: self.max_length.given(),
-            architecture: native().find(|&name| self.architecture.as_deref() == Some(name)),
+            architecture: self.architecture.as_deref().and_then(models::known_name),
             dtype: self.weights_dtype.map(FloatType::dtype),
             // GGUF files have rows for scores instead.
             score_tokens: match weights.format() {
@@ -561,7 +561,7 @@ fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str>
     match (network, gguf) {
         (Network::Encoder(_), true) => EncoderArchitecture::from_gguf(found).map(|known| known.hugging_face),
         (Network::Decoder(_), true) => Architecture::from_gguf(found).ok().map(|known| known.hugging_face),
-        (_, false) => native().find(|&name| name == found),
+        (_, false) => models::known_name(found),
     }
 }
 

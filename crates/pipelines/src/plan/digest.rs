@@ -104,6 +104,7 @@ mod tests {
         assert_eq!(digest(config().max_length(100).max_cache_batch_size(3)), whole);
         assert_ne!(digest(config().kv_cache_page_size(64_usize)), whole);
         assert_ne!(digest(config().reproducible(Reproducible::Machine)), whole);
+        assert_ne!(digest(config().exact_activations(true)), whole);
         fs::write(folder.path().join("generation_config.json"), "{}").unwrap();
         assert_ne!(digest(config()), whole);
         fs::remove_file(folder.path().join("generation_config.json")).unwrap();

@@ -268,7 +268,7 @@ impl Plan {
 
     /// Whether the model makes text.
     pub fn makes_text(&self) -> bool {
-        !self.is_encoder() && !self.is_classifier()
+        self.network().map_or_else(|| !self.is_encoder(), Network::makes_text)
     }
 
     /// The model's weights, or their headers if they are not fetched yet; `None` of PyTorch files before

@@ -31,6 +31,9 @@ pub(crate) struct Identity {
     /// Where results have the same bits, if that was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reproducible: Option<Reproducible>,
+    /// Whether quantized weights are multiplied with inputs as they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exact_activations: bool,
     /// A digest of the names, types and shapes of all tensors.
     tensors: String,
     /// The task and a digest of the graph's text, which are known when the model is compiled.
@@ -89,6 +92,7 @@ impl Identity {
             },
             cache: has_cache.then(|| (config.kv_cache_page_size, config.kept_dtype().to_string())),
             reproducible: config.reproducible,
+            exact_activations: config.exact_activations,
             tensors: tensors(weights),
             graph: None,
             files: Vec::new(),
@@ -102,13 +106,18 @@ impl Identity {
     }
 
     /// The same for a model that was compiled so.
-    pub(crate) fn with_reproducible(self, reproducible: Reproducible) -> Identity {
-        Identity { reproducible: Some(reproducible), ..self }
+    pub(crate) fn with_kernels(self, reproducible: Reproducible, exact_activations: bool) -> Identity {
+        Identity { reproducible: Some(reproducible), exact_activations, ..self }
     }
 
     /// Where results have the same bits.
     pub(crate) fn reproducible(&self) -> Reproducible {
         self.reproducible.unwrap_or_default()
+    }
+
+    /// Whether quantized weights are multiplied with inputs as they are.
+    pub(crate) fn exact_activations(&self) -> bool {
+        self.exact_activations
     }
 
     /// Writes a compiled model and its packed weights, those of the registry. The files of weights are read whole, to know
@@ -180,6 +189,9 @@ impl Identity {
         }
         if let Some(needed) = needed.reproducible {
             compare("reproducible", &self.reproducible(), &needed);
+        }
+        if needed.exact_activations {
+            compare("exact_activations", &self.exact_activations, &needed.exact_activations);
         }
         if differences.is_empty() && self.tensors != needed.tensors {
             differences.push("weights with other tensors".to_string());

@@ -7,13 +7,13 @@ use perihelion::driver::DType;
 use perihelion::engine::Extensions;
 use perihelion::graph::ops::{Attributes, GptqMatMul, ScatterKind};
 use perihelion::graph::{self, Approximation, Builder, Error, Graph, Module, SourceLocation, Suppression};
-use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::dim::{Dim, dims};
 use super::images::{self, WindowsArgument};
 use super::value::{
-    Count, IndexArgument, OperandArgument, Parameter, TypeArgument, Value, to_device, values,
+    Axis, Count, IndexArgument, OperandArgument, Parameter, TypeArgument, Value, to_device, values,
 };
 use crate::dtype;
 use crate::error::{graph_error, load_error};
@@ -165,8 +165,8 @@ impl GraphBuilder {
         })
     }
 
-    fn along(&self, function: &str, x: &Value, axis: isize) -> PyResult<Value> {
-        let x = x.value;
+    fn along(&self, function: &str, x: &Value, axis: Axis) -> PyResult<Value> {
+        let (x, axis) = (x.value, axis.0);
         self.value(|b| {
             call_by_name!(b, function(x, axis):
                 sum mean prod reduce_min reduce_max argmin argmax variance standard_deviation softmax logsoftmax argsort
@@ -234,15 +234,15 @@ impl GraphBuilder {
         self.value(|b| b.group_norm(x.value, weight.value, bias.value, groups.0, eps))
     }
 
-    fn cumsum(&self, x: &Value, axis: isize, exclusive: bool, reverse: bool) -> PyResult<Value> {
-        self.value(|b| b.cumsum(x.value, axis, exclusive, reverse))
+    fn cumsum(&self, x: &Value, axis: Axis, exclusive: bool, reverse: bool) -> PyResult<Value> {
+        self.value(|b| b.cumsum(x.value, axis.0, exclusive, reverse))
     }
 
-    fn top_k(&self, x: &Value, k: Count, axis: isize, smallest: bool) -> PyResult<(Value, Value)> {
+    fn top_k(&self, x: &Value, k: Count, axis: Axis, smallest: bool) -> PyResult<(Value, Value)> {
         self.build(|b| {
             let (values, indices) = match smallest {
-                true => b.bottom_k(x.value, k.0, axis),
-                false => b.top_k(x.value, k.0, axis),
+                true => b.bottom_k(x.value, k.0, axis.0),
+                false => b.top_k(x.value, k.0, axis.0),
             }?;
             Ok((typed(b, values), typed(b, indices)))
         })
@@ -253,12 +253,12 @@ impl GraphBuilder {
         &self,
         axes: usize,
         x: &Value,
-        filter: &Value,
-        bias: Option<&Value>,
+        filter: OperandArgument,
+        bias: Option<OperandArgument>,
         settings: (WindowsArgument, Count, String, String),
     ) -> PyResult<Value> {
         let conv = images::conv(settings)?;
-        let (x, filter, bias) = (x.value, filter.value, bias.map(|bias| bias.value));
+        let (x, filter, bias) = (x.value, filter.0, bias.map(|bias| bias.0));
         self.value(
             |b| if axes == 3 { b.conv3d(conv, x, filter, bias) } else { b.conv2d(conv, x, filter, bias) },
         )
@@ -268,12 +268,12 @@ impl GraphBuilder {
     fn conv2d_transpose(
         &self,
         x: &Value,
-        filter: &Value,
-        bias: Option<&Value>,
+        filter: OperandArgument,
+        bias: Option<OperandArgument>,
         settings: (WindowsArgument, Vec<Count>, String, String),
     ) -> PyResult<Value> {
         let conv = images::conv_transpose(settings)?;
-        self.value(|b| b.conv2d_transpose(conv, x.value, filter.value, bias.map(|bias| bias.value)))
+        self.value(|b| b.conv2d_transpose(conv, x.value, filter.0, bias.map(|bias| bias.0)))
     }
 
     /// The mean of each window if `count_padding` says whether padding counts, else the largest element.
@@ -340,9 +340,9 @@ impl GraphBuilder {
     }
 
     #[pyo3(signature = (x, length, axis, norm))]
-    fn irfft(&self, x: &Value, length: Option<&Dim>, axis: isize, norm: &str) -> PyResult<Value> {
+    fn irfft(&self, x: &Value, length: Option<&Dim>, axis: Axis, norm: &str) -> PyResult<Value> {
         let norm = images::fft_norm(norm)?;
-        self.value(|b| b.irfft(x.value, length.map(|length| length.0.clone()), axis, norm))
+        self.value(|b| b.irfft(x.value, length.map(|length| length.0.clone()), axis.0, norm))
     }
 
     /// A size of -1 is the one that is left.
@@ -356,16 +356,17 @@ impl GraphBuilder {
         self.value(|b| b.sizes_to_tensor(&dims(&shape)))
     }
 
-    fn flatten(&self, x: &Value, start: isize, end: isize) -> PyResult<Value> {
-        self.value(|b| b.flatten(x.value, start, end))
+    fn flatten(&self, x: &Value, start: Axis, end: Axis) -> PyResult<Value> {
+        self.value(|b| b.flatten(x.value, start.0, end.0))
     }
 
-    fn permute(&self, x: &Value, axes: Vec<isize>) -> PyResult<Value> {
+    fn permute(&self, x: &Value, axes: Vec<Axis>) -> PyResult<Value> {
+        let axes: Vec<isize> = axes.into_iter().map(|axis| axis.0).collect();
         self.value(|b| b.permute(x.value, &axes))
     }
 
-    fn swap_axes(&self, x: &Value, first: isize, second: isize) -> PyResult<Value> {
-        self.value(|b| b.swap_axes(x.value, first, second))
+    fn swap_axes(&self, x: &Value, first: Axis, second: Axis) -> PyResult<Value> {
+        self.value(|b| b.swap_axes(x.value, first.0, second.0))
     }
 
     fn broadcast_to(&self, x: &Value, shape: Vec<PyRef<'_, Dim>>) -> PyResult<Value> {
@@ -377,45 +378,32 @@ impl GraphBuilder {
         self.value(|b| b.rebind(x.value, dims(&shape), message))
     }
 
-    fn concat(&self, parts: Vec<PyRef<'_, Value>>, axis: isize) -> PyResult<Value> {
-        let parts = values(&parts);
-        let concat = self.value(|b| b.concat(&parts, axis));
-        concat.map_err(|error| match parts.first() {
-            Some(&first) if self.state().builder.dim(first, axis).is_err() => {
-                PyIndexError::new_err(message(&error))
-            }
-            _ => error,
-        })
+    fn concat(&self, parts: Vec<PyRef<'_, Value>>, axis: Axis) -> PyResult<Value> {
+        self.value(|b| b.concat(&values(&parts), axis.0))
     }
 
-    fn stack(&self, parts: Vec<PyRef<'_, Value>>, axis: isize) -> PyResult<Value> {
-        self.value(|b| b.stack(&values(&parts), axis))
+    fn stack(&self, parts: Vec<PyRef<'_, Value>>, axis: Axis) -> PyResult<Value> {
+        self.value(|b| b.stack(&values(&parts), axis.0))
     }
 
-    fn split(&self, x: &Value, sizes: Vec<PyRef<'_, Dim>>, axis: isize) -> PyResult<Vec<Value>> {
-        self.values(|b| b.split_dims(x.value, axis, &dims(&sizes)))
+    fn split(&self, x: &Value, sizes: Vec<PyRef<'_, Dim>>, axis: Axis) -> PyResult<Vec<Value>> {
+        self.values(|b| b.split_dims(x.value, axis.0, &dims(&sizes)))
     }
 
-    fn chunk(&self, x: &Value, chunks: Count, axis: isize) -> PyResult<Vec<Value>> {
-        self.values(|b| b.chunk(x.value, chunks.0, axis))
+    fn chunk(&self, x: &Value, chunks: Count, axis: Axis) -> PyResult<Vec<Value>> {
+        self.values(|b| b.chunk(x.value, chunks.0, axis.0))
     }
 
     fn tile(&self, x: &Value, repeats: Vec<PyRef<'_, Dim>>) -> PyResult<Value> {
         self.value(|b| b.tile(x.value, dims(&repeats)))
     }
 
-    fn repeat_interleave(&self, x: &Value, repeats: Count, axis: isize) -> PyResult<Value> {
-        self.value(|b| b.repeat_interleave(x.value, repeats.0, axis))
+    fn repeat_interleave(&self, x: &Value, repeats: Count, axis: Axis) -> PyResult<Value> {
+        self.value(|b| b.repeat_interleave(x.value, repeats.0, axis.0))
     }
 
-    fn repeat_interleave_by(
-        &self,
-        x: &Value,
-        repeats: &Value,
-        axis: isize,
-        out_dim: &Dim,
-    ) -> PyResult<Value> {
-        self.value(|b| b.repeat_interleave_by(x.value, repeats.value, axis, &out_dim.0))
+    fn repeat_interleave_by(&self, x: &Value, repeats: &Value, axis: Axis, out_dim: &Dim) -> PyResult<Value> {
+        self.value(|b| b.repeat_interleave_by(x.value, repeats.value, axis.0, &out_dim.0))
     }
 
     /// The mode `constant` takes a value of the graph.
@@ -423,10 +411,12 @@ impl GraphBuilder {
     fn pad(
         &self,
         x: &Value,
-        paddings: Vec<(usize, usize)>,
+        paddings: Vec<(Count, Count)>,
         mode: &str,
         value: Option<&Value>,
     ) -> PyResult<Value> {
+        let paddings: Vec<(usize, usize)> =
+            paddings.into_iter().map(|(before, after)| (before.0, after.0)).collect();
         self.value(|b| match (mode, value) {
             ("reflect", _) => b.pad_reflect(x.value, &paddings),
             ("edge", _) => b.pad_edge(x.value, &paddings),
@@ -472,8 +462,8 @@ impl GraphBuilder {
         self.build(|b| b.store_slice(buffer.value, &indices, x.value))
     }
 
-    fn gather(&self, x: &Value, indices: &Value, axis: isize) -> PyResult<Value> {
-        self.value(|b| b.gather(x.value, indices.value, axis))
+    fn gather(&self, x: &Value, indices: &Value, axis: Axis) -> PyResult<Value> {
+        self.value(|b| b.gather(x.value, indices.value, axis.0))
     }
 
     fn gather_nd(&self, x: &Value, indices: &Value, batch_dims: Count) -> PyResult<Value> {
@@ -488,11 +478,11 @@ impl GraphBuilder {
         x: &Value,
         updates: &Value,
         indices: &Value,
-        axis: Option<isize>,
+        axis: Option<Axis>,
     ) -> PyResult<Value> {
         let (kind, x, updates, indices) = (scatter_kind(kind), x.value, updates.value, indices.value);
         self.value(|b| match axis {
-            Some(axis) => b.scatter(kind, x, updates, indices, axis),
+            Some(axis) => b.scatter(kind, x, updates, indices, axis.0),
             None => b.scatter_nd(kind, x, updates, indices),
         })
     }
@@ -510,6 +500,12 @@ impl GraphBuilder {
         self.value(|b| b.range(start, stop, step, dtype))
     }
 
+    /// As `range`, of whole numbers, exactly.
+    fn range_of_integers(&self, start: i128, stop: i128, step: i128, code: u8) -> PyResult<Value> {
+        let dtype = dtype::from_code(code)?;
+        self.value(|b| b.range_of_integers(start, stop, step, dtype))
+    }
+
     fn range_to(&self, size: &Dim, code: u8) -> PyResult<Value> {
         let dtype = dtype::from_code(code)?;
         self.value(|b| b.range_to(&size.0, dtype))
@@ -524,18 +520,31 @@ impl GraphBuilder {
         self.value(|b| b.hann_window(length.0, periodic, dtype))
     }
 
-    fn set_seed(&self, seed: u64) {
+    /// The seed of the next random op: a number, or a value.
+    fn set_seed(&self, seed: i64) {
         let mut state = self.state();
-        state.builder.set_seed(seed);
+        state.builder.set_seed(seed as u64);
         state.has_seed = true;
     }
 
+    fn set_seed_of(&self, seed: &Value) -> PyResult<()> {
+        self.build(|b| b.set_seed_of(seed.value))?;
+        self.state().has_seed = true;
+        Ok(())
+    }
+
     /// Random numbers of a type: `normal` with mean and deviation, or `uniform` between two numbers.
-    fn random(&self, distribution: &str, like: TypeArgument, first: f32, second: f32) -> PyResult<Value> {
+    fn random(
+        &self,
+        distribution: &str,
+        like: TypeArgument,
+        first: OperandArgument,
+        second: OperandArgument,
+    ) -> PyResult<Value> {
         let graph::Type { dtype, shape, .. } = like.0;
         let random = self.value(|b| match distribution {
-            "normal" => b.random_normal(dtype, shape, first, second),
-            _ => b.random_uniform(dtype, shape, first, second),
+            "normal" => b.random_normal_around(dtype, shape, first.0, second.0),
+            _ => b.random_uniform_between(dtype, shape, first.0, second.0),
         });
         random.map_err(|error| match self.state().has_seed {
             true => error,
@@ -648,12 +657,12 @@ impl GraphBuilder {
         function: &str,
         parts: Vec<PyRef<'_, Value>>,
         signals: Vec<PyRef<'_, Value>>,
-        axis: isize,
+        axis: Axis,
     ) -> PyResult<Vec<Value>> {
         let (parts, signals) = (values(&parts), values(&signals));
         self.values(|b| match function {
-            "allgather" => b.allgather(&parts, &signals, axis),
-            "reducescatter_sum" => b.reducescatter_sum(&parts, &signals, axis),
+            "allgather" => b.allgather(&parts, &signals, axis.0),
+            "reducescatter_sum" => b.reducescatter_sum(&parts, &signals, axis.0),
             "distributed_broadcast" => b.distributed_broadcast(parts[0], &signals),
             "distributed_scatter" => b.distributed_scatter(&parts, &signals),
             _ => b.allreduce_sum(&parts, &signals),
@@ -664,10 +673,10 @@ impl GraphBuilder {
         &self,
         inputs: Vec<PyRef<'_, Value>>,
         devices: Vec<i64>,
-        axis: isize,
+        axis: Axis,
     ) -> PyResult<Vec<Value>> {
         let devices = devices.into_iter().map(to_device).collect::<PyResult<Vec<_>>>()?;
-        self.values(|b| b.shard_and_stack(&values(&inputs), &devices, axis))
+        self.values(|b| b.shard_and_stack(&values(&inputs), &devices, axis.0))
     }
 }
 

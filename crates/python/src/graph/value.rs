@@ -3,14 +3,14 @@
 use perihelion::driver::Tensor;
 use perihelion::graph::ops::Attribute;
 use perihelion::graph::{self, DeviceRef, Index, Kind, Operand};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyInt, PySlice, PyString, PyTuple};
 
 use super::dim::{Dim, dims};
 use crate::buffer;
 use crate::dtype;
-use crate::error::driver_error;
+use crate::error::{axis_error, driver_error};
 
 /// A value of a graph, and its type.
 #[pyclass(frozen, eq, hash, module = "perihelion._perihelion", name = "GraphValue")]
@@ -83,7 +83,34 @@ impl FromPyObject<'_, '_> for Count {
         if object.is_instance_of::<PyInt>() && object.lt(0)? {
             return Err(PyValueError::new_err(format!("got {}, expected at least 0", object.as_any())));
         }
-        object.extract().map(Count)
+        let count = object.extract::<i64>().map_err(|error| too_large(&object, error));
+        Ok(Count(count?.try_into()?))
+    }
+}
+
+/// An axis; a negative one counts from the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Axis(pub(crate) isize);
+
+impl FromPyObject<'_, '_> for Axis {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Axis> {
+        match object.extract() {
+            Ok(axis) => Ok(Axis(axis)),
+            Err(_) if object.is_instance_of::<PyInt>() => {
+                Err(axis_error(format!("axis: got {}, which no tensor has", object.as_any())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The error of a number that does not fit 64 bits, in place of Python's `OverflowError`.
+fn too_large(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    match object.is_instance_of::<PyInt>() {
+        true => PyValueError::new_err(format!("got {object}, expected an integer of 64 bits")),
+        false => error,
     }
 }
 
@@ -152,16 +179,30 @@ impl FromPyObject<'_, '_> for IndexArgument {
             return Ok(IndexArgument(Index::Span { start, stop, step, out_dim: dim.0.clone() }));
         }
         if let Ok(slice) = object.cast::<PySlice>() {
-            let end = |name| -> PyResult<Option<i64>> { slice.getattr(name)?.extract() };
+            let end = |name| end_of_slice(&slice.getattr(name)?);
             let step = end("step")?.unwrap_or(1);
             return Ok(IndexArgument(Index::Range { start: end("start")?, stop: end("stop")?, step }));
         }
-        if !object.is_instance_of::<PyBool>()
-            && let Ok(index) = object.extract::<i64>()
-        {
-            return Ok(IndexArgument(Index::At(index)));
+        if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+            let too_large = || PyIndexError::new_err(format!("index {} is out of range", object.as_any()));
+            return object.extract().map(|index| IndexArgument(Index::At(index))).map_err(|_| too_large());
         }
         Err(unexpected("index", &object, "an integer, a slice, None, ... or a value of a graph"))
+    }
+}
+
+/// An end of a slice. Those beyond 64 bits are the ends of the axis, as all that lie outside of it.
+fn end_of_slice(end: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if end.is_none() {
+        return Ok(None);
+    }
+    if !end.is_instance_of::<PyInt>() {
+        let expected = "an integer; ends that are tensors take the size: (slice(start, stop), size)";
+        return Err(unexpected("index: an end of a slice", end, expected));
+    }
+    match end.extract() {
+        Ok(end) => Ok(Some(end)),
+        Err(_) => Ok(Some(if end.lt(0)? { i64::MIN } else { i64::MAX })),
     }
 }
 

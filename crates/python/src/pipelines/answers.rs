@@ -9,14 +9,16 @@ use std::task::{Context, Poll, Waker, ready};
 use futures_lite::{Stream, StreamExt, stream};
 use perihelion::driver;
 use perihelion::pipelines::{
-    BatchStream, Classifier, Completion, Embedder, Embedding, EmbeddingRequest, Error, EventKind,
-    FinishReason, Request, RerankRequest, TextGenerator, Timings, TokenLogprobs, Usage, Warning,
+    AnswerReader, BatchStream, Classification, ClassificationRequest, Classifier, Completion, Embedder,
+    Embedding, EmbeddingRequest, Error, EventKind, FinishReason, Request, RerankRequest, TextGenerator,
+    Timings, TokenLogprobs, Usage, Warning,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use super::error::{pipelines_error, prompt_error};
+use super::parts::{Call, PartReader, Parts};
 use super::waiting::wait;
 use super::wakeups::{InboxWaker, Wakeups};
 use crate::buffer::Buffer;
@@ -52,11 +54,14 @@ struct Incoming {
 enum Item {
     /// A part of an answer, and the warnings that came before it.
     Chunk(Chunk, Vec<Warning>),
+    /// A part of the answer to one of several prompts.
+    PromptChunk(usize, Chunk, Vec<Warning>),
     /// An answer to one of several prompts.
     Answer {
         sample: Sample,
         prompts: usize,
         answer: Result<Completion, Error>,
+        reader: Option<Arc<AnswerReader>>,
     },
     Vectors {
         vectors: Vec<Embedding>,
@@ -64,6 +69,11 @@ enum Item {
     },
     /// The indices and scores of documents, best first.
     Ranking(Vec<(usize, f32)>),
+    /// The scores of texts, of so many labels each.
+    Scores {
+        texts: Vec<Classification>,
+        labels: usize,
+    },
 }
 
 /// The index of a prompt, and which of its answers.
@@ -75,6 +85,8 @@ pub(super) struct Batch {
     pub(super) prompts: usize,
     pub(super) requests: Vec<Request>,
     samples: Vec<Sample>,
+    /// How the answers to each request are read, if they have parts.
+    readers: Vec<Option<Arc<AnswerReader>>>,
     /// Prompts that do not run, by their index.
     pub(super) refused: Vec<(usize, Error)>,
 }
@@ -86,18 +98,19 @@ impl Batch {
     }
 
     /// Adds the requests of a prompt.
-    pub(super) fn add(&mut self, prompt: usize, requests: Vec<Request>) {
+    pub(super) fn add(&mut self, prompt: usize, requests: Vec<Request>, reader: Option<&Arc<AnswerReader>>) {
+        self.readers.extend(requests.iter().map(|_| reader.cloned()));
         self.samples.extend((0..requests.len()).map(|sample| (prompt, sample)));
         self.requests.extend(requests);
     }
 }
 
-/// Text, tokens, log-probabilities and, at the end, the reason and the usage.
-type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>);
+/// Text, tokens, log-probabilities and, at the end, the reason and the usage; reasoning and calls.
+type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>, String, Vec<Call>);
 
 /// Prompt tokens, cached prompt tokens, and generated tokens.
 type UsageTuple = (usize, usize, usize);
-/// `stop` or `length`, and the index of the stop string or the stop token.
+/// `stop`, `length` or `tool_calls`, and the index of the stop string or the stop token.
 type Reason = (&'static str, Option<usize>, Option<u32>);
 /// The token at a position and the likeliest tokens, each with its log-probability and text.
 type Scores = (Scored, Vec<Scored>);
@@ -163,20 +176,58 @@ impl Answers {
     }
 
     /// The chunks of one answer.
-    pub(super) fn of_text(generator: TextGenerator, request: Request) -> Answers {
+    pub(super) fn of_text(
+        generator: TextGenerator,
+        request: Request,
+        reader: Option<&AnswerReader>,
+    ) -> Answers {
+        let mut chunks = Chunks::new(&request, reader);
         let start = async move {
             let mut stream = match generator.stream_async(request).await {
-                Ok(stream) => stream,
+                Ok(stream) => Some(stream),
                 Err(error) => return stream::once(Err(error)).boxed(),
             };
-            let mut warnings = Vec::new();
             let events = stream::poll_fn(move |context| {
-                let event = ready!(stream.poll_next(context));
-                Poll::Ready(event.map(|event| Ok(chunk(event?, stream.usage(), &mut warnings))))
+                let Some(events) = &mut stream else { return Poll::Ready(None) };
+                let event = ready!(events.poll_next(context));
+                let item = event.map(|event| {
+                    let chunk = chunks.take(event?);
+                    Ok(chunk.map(|(chunk, warnings)| Item::Chunk(chunk, warnings)))
+                });
+                if chunks.is_over {
+                    stream = None;
+                }
+                Poll::Ready(item)
             });
             events.filter_map(Result::transpose).boxed()
         };
         // The request is handed in at once; what comes after that only takes events from a channel.
+        Answers::of_items(stream::once_future(start).flatten(), true)
+    }
+
+    /// The chunks of answers to requests that run together, each with the index of its prompt.
+    pub(super) fn of_chunks(generator: TextGenerator, batch: Batch) -> Answers {
+        let Batch { requests, readers, .. } = batch;
+        let chunks =
+            requests.iter().zip(&readers).map(|(request, reader)| Chunks::new(request, reader.as_deref()));
+        let mut chunks: Vec<Chunks> = chunks.collect();
+        let start = async move {
+            let mut stream = generator.batch_async(requests).await;
+            let events = stream::poll_fn(move |context| {
+                let event = ready!(stream.poll_next(context));
+                Poll::Ready(event.map(|event| {
+                    let event = event?;
+                    if let EventKind::Failed(error) = event.kind {
+                        return Err(
+                            Arc::try_unwrap(error).unwrap_or_else(|shared| Error::Defect(shared.to_string()))
+                        );
+                    }
+                    let chunk = chunks[event.index].take(event.kind);
+                    Ok(chunk.map(|(chunk, warnings)| Item::PromptChunk(event.index, chunk, warnings)))
+                }))
+            });
+            events.filter_map(Result::transpose)
+        };
         Answers::of_items(stream::once_future(start).flatten(), true)
     }
 
@@ -186,9 +237,9 @@ impl Answers {
             Waiting(TextGenerator, Vec<Request>),
             Running(BatchStream),
         }
-        let Batch { prompts, requests, samples, refused } = batch;
+        let Batch { prompts, requests, samples, readers, refused } = batch;
         let refused = refused.into_iter().map(move |(prompt, error)| {
-            Ok(Item::Answer { sample: (prompt, 0), prompts, answer: Err(error) })
+            Ok(Item::Answer { sample: (prompt, 0), prompts, answer: Err(error), reader: None })
         });
         let next = move |state| async move {
             let mut batch = match state {
@@ -203,7 +254,10 @@ impl Answers {
             Some((item, State::Running(batch)))
         };
         let answers = stream::unfold(State::Waiting(generator, requests), next).map(move |answer| {
-            answer.map(|(index, answer)| Item::Answer { sample: samples[index], prompts, answer })
+            answer.map(|(index, answer)| {
+                let (sample, reader) = (samples[index], readers[index].clone());
+                Item::Answer { sample, prompts, answer, reader }
+            })
         });
         Answers::new(stream::iter(refused).chain(answers))
     }
@@ -216,6 +270,16 @@ impl Answers {
             Ok(Item::Vectors { vectors, dims })
         };
         Answers::new(stream::once_future(embed))
+    }
+
+    /// The scores of texts.
+    pub(super) fn of_labels(classifier: Classifier, request: ClassificationRequest) -> Answers {
+        let labels = classifier.labels().len();
+        let classify = async move {
+            let texts = classifier.classify_async(request).await?;
+            Ok(Item::Scores { texts, labels })
+        };
+        Answers::new(stream::once_future(classify))
     }
 
     /// The documents of a request, ranked.
@@ -308,12 +372,14 @@ impl Incoming {
 }
 
 /// Two parts of an answer as one.
-fn joined((mut text, mut tokens, mut scores, ..): Chunk, next: Chunk) -> Chunk {
-    let (more, further, others, reason, usage) = next;
+fn joined((mut text, mut tokens, mut scores, _, _, mut reasoning, mut calls): Chunk, next: Chunk) -> Chunk {
+    let (more, further, others, reason, usage, thought, called) = next;
     text.push_str(&more);
     tokens.extend(further);
     scores.extend(others);
-    (text, tokens, scores, reason, usage)
+    reasoning.push_str(&thought);
+    calls.extend(called);
+    (text, tokens, scores, reason, usage, reasoning, calls)
 }
 
 impl Item {
@@ -323,50 +389,121 @@ impl Item {
                 warn(py, warnings)?;
                 chunk.into_py_any(py)
             }
-            Item::Answer { sample: (prompt, sample), prompts, answer } => {
+            Item::PromptChunk(prompt, chunk, warnings) => {
+                warn(py, warnings)?;
+                (prompt, chunk).into_py_any(py)
+            }
+            Item::Answer { sample: (prompt, sample), prompts, answer, reader } => {
                 let answer = match answer {
-                    Ok(answer) => completion(py, answer)?,
+                    Ok(answer) => completion(py, answer, reader.as_deref())?,
                     Err(error) => prompt_error(error, prompt, prompts).into_value(py).into_any(),
                 };
                 (prompt, sample, answer).into_py_any(py)
             }
             Item::Vectors { vectors, dims } => matrix(&vectors, dims).into_py_any(py),
             Item::Ranking(ranking) => ranking.into_py_any(py),
+            Item::Scores { texts, labels } => {
+                let scores: Vec<f32> = texts.into_iter().flat_map(|text| text.scores).collect();
+                let shape = [scores.len() / labels.max(1), labels];
+                Buffer(driver::Buffer::from_slice(shape, &scores)).into_py_any(py)
+            }
         }
     }
 }
 
-/// The chunk of an event. Warnings are kept for the next chunk; other events have no text.
-fn chunk(event: EventKind, usage: Usage, warnings: &mut Vec<Warning>) -> Option<Item> {
-    let chunk = match event {
-        EventKind::Token { token, text, logprobs } => {
-            (text, vec![token], logprobs.into_iter().map(scores).collect(), None, None)
-        }
-        EventKind::Finished { reason: why, text } => {
-            (text, Vec::new(), Vec::new(), Some(reason(why)), Some(counts(usage)))
-        }
-        EventKind::Warning(warning) => {
-            warnings.push(warning);
-            return None;
-        }
-        _ => return None,
-    };
-    Some(Item::Chunk(chunk, std::mem::take(warnings)))
+/// Makes chunks of the events of an answer.
+struct Chunks {
+    /// If it has parts.
+    reader: Option<PartReader>,
+    /// Of events before the next chunk.
+    warnings: Vec<Warning>,
+    usage: UsageTuple,
+    /// Whether there is nothing more, although the model would go on.
+    is_over: bool,
 }
 
-/// Text, tokens, log-probabilities of the tokens and of the prompt, the reason of the end, usage, and times in seconds.
-fn completion(py: Python<'_>, completion: Completion) -> PyResult<Py<PyAny>> {
+impl Chunks {
+    fn new(request: &Request, reader: Option<&AnswerReader>) -> Chunks {
+        let usage = (request.prompt_tokens(), 0, 0);
+        Chunks { reader: reader.map(PartReader::new), warnings: Vec::new(), usage, is_over: false }
+    }
+
+    /// The chunk of an event, with the warnings before it; events without text have none.
+    fn take(&mut self, event: EventKind) -> Option<(Chunk, Vec<Warning>)> {
+        let chunk = match event {
+            EventKind::Token { token, text, logprobs } => {
+                self.usage.2 += 1;
+                let mut parts = self.parts(text);
+                self.is_over = self.reader.as_ref().is_some_and(PartReader::is_over);
+                let end = self.is_over.then(|| self.end((FinishReason::Stop.name(), None, None), &mut parts));
+                let scores = logprobs.into_iter().map(scores).collect();
+                chunk(parts, vec![token], scores, end)
+            }
+            EventKind::Finished { reason: why, text } => {
+                let mut parts = self.parts(text);
+                let end = self.end(reason(why), &mut parts);
+                chunk(parts, Vec::new(), Vec::new(), Some(end))
+            }
+            EventKind::Started { cached_tokens, .. } => {
+                self.usage.1 = cached_tokens;
+                return None;
+            }
+            EventKind::Warning(warning) => {
+                self.warnings.push(warning);
+                return None;
+            }
+            _ => return None,
+        };
+        Some((chunk, std::mem::take(&mut self.warnings)))
+    }
+
+    fn parts(&mut self, text: String) -> Parts {
+        match &mut self.reader {
+            Some(reader) => reader.push(&text),
+            None => Parts { text, ..Parts::default() },
+        }
+    }
+
+    /// Adds what was held back to the last parts.
+    fn end(&mut self, reason: Reason, parts: &mut Parts) -> (Reason, UsageTuple) {
+        let has_calls = self.reader.as_mut().is_some_and(|reader| {
+            reader.finish(parts);
+            reader.has_calls
+        });
+        (with_calls(reason, has_calls), self.usage)
+    }
+}
+
+fn chunk(parts: Parts, tokens: Vec<u32>, scores: Vec<Scores>, end: Option<(Reason, UsageTuple)>) -> Chunk {
+    let (reason, usage) = end.unzip();
+    (parts.text, tokens, scores, reason, usage, parts.reasoning, parts.calls)
+}
+
+/// The reason of an end: an answer that has calls waits for their results, unless it was cut off.
+fn with_calls(reason: Reason, has_calls: bool) -> Reason {
+    if has_calls && reason.0 != FinishReason::Length.name() { ("tool_calls", None, None) } else { reason }
+}
+
+/// Text, tokens, log-probabilities of the tokens and of the prompt, the reason of the end, usage, times in seconds,
+/// reasoning, and calls.
+fn completion(py: Python<'_>, completion: Completion, reader: Option<&AnswerReader>) -> PyResult<Py<PyAny>> {
     warn(py, completion.warnings)?;
     let Timings { queue, first_token, total, .. } = completion.timings;
     let seconds = [queue, first_token, total].map(|time| time.map(|time| time.as_secs_f64()));
+    let (parts, has_calls) = match reader {
+        Some(reader) => PartReader::read(reader, &completion.text),
+        None => (Parts { text: completion.text, ..Parts::default() }, false),
+    };
     let answer = (
-        completion.text,
+        parts.text,
         completion.tokens,
         completion.logprobs.into_iter().map(scores).collect::<Vec<Scores>>(),
         completion.prompt.into_iter().map(|token| token.logprobs.map(scores)).collect::<Vec<_>>(),
-        reason(completion.reason),
+        with_calls(reason(completion.reason), has_calls),
         counts(completion.usage),
         seconds,
+        parts.reasoning,
+        parts.calls,
     );
     answer.into_py_any(py)
 }

@@ -14,7 +14,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::error::{FileError, OutOfMemory, load_error, system_error};
+use crate::error::{FileError, OutOfMemory, load_error, system_code, system_error};
 
 pyo3::create_exception!(
     perihelion,
@@ -79,6 +79,11 @@ pub(crate) fn raise(error: &Error, message: String) -> PyErr {
         Error::Text(error) => text(error, message),
         Error::Read { path, source } => io_error(source, path, message),
         Error::Engine(error) if error.is_out_of_memory() => OutOfMemory::new_err(message),
+        // An exception of the program's own callable, as it is.
+        Error::LogitsProcessor(error) => match error.downcast_ref::<PyErr>() {
+            Some(error) => Python::attach(|py| error.clone_ref(py)),
+            None => PyRuntimeError::new_err(message),
+        },
         Error::Stopped { .. }
         | Error::Busy { .. }
         | Error::Defect(_)
@@ -150,7 +155,7 @@ fn text(error: &TextError, message: String) -> PyErr {
 fn io_error(error: &io::Error, path: &Path, message: String) -> PyErr {
     match error.kind() {
         io::ErrorKind::OutOfMemory => OutOfMemory::new_err(message),
-        _ if error.raw_os_error().is_some() => system_error(error, path),
+        _ if system_code(error).is_some() => system_error(error, path),
         _ => PyOSError::new_err(message),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use perihelion::driver;
 use perihelion::engine::InferenceSession;
 use perihelion::pipelines::config::{Devices, PipelineConfig, machine};
 use perihelion::pipelines::{
-    AddSpecial, Chat, ChatTemplate, Error, FinishedRequests, Histogram, ParseSpecial, Request, SkipSpecial,
-    TextGenerator, TextModel, Tokenizer, log_probabilities,
+    AddSpecial, AnswerReader, Chat, ChatTemplate, Error, FetchProgress, FinishedRequests, Histogram,
+    ParseSpecial, Piece, Request, SkipSpecial, TextGenerator, TextModel, Tokenizer, log_probabilities,
+    visit_logits,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,15 +17,18 @@ use pyo3::types::PyDict;
 use super::answers::{Answers, Batch};
 use super::config::{Config, all_warnings, fields};
 use super::error::{open_error, pipelines_error, prompt_error};
-use super::request::{count, request};
+use super::progress::Progress;
+use super::request::{bad_words, count, request};
+use super::turn::Turn;
 use super::waiting::wait_for_thread;
+use crate::buffer::Buffer;
 use crate::owned::Closable;
 use crate::running::detached;
-use crate::session::Session;
+use crate::session::{Session, record_range};
 
-/// A model that writes, and its thread.
+/// A model that writes, and its thread; and the session whose trace shows what Python does.
 #[pyclass(frozen, module = "perihelion._perihelion")]
-pub(crate) struct Generator(Closable<TextGenerator>);
+pub(crate) struct Generator(Closable<TextGenerator>, Closable<Arc<InferenceSession>>);
 
 /// Bytes of text from which tokenizing is worth releasing the GIL.
 const LONG_TEXT: usize = 1024;
@@ -34,19 +39,29 @@ type Vocabulary = (usize, Option<u32>, Option<u32>, Vec<u32>);
 #[pymethods]
 impl Generator {
     #[new]
-    #[pyo3(signature = (config, num_threads, chat_template, session))]
+    #[pyo3(signature = (config, num_threads, chat_template, session, progress))]
     fn new(
         py: Python<'_>,
         config: &Config,
         num_threads: usize,
         chat_template: Option<String>,
         session: Option<&Session>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Generator> {
         let config = config.get();
         let session = session.map(|session| session.0.get().cloned()).transpose()?;
-        let open = move || open(&config, num_threads, chat_template.as_deref(), session);
-        let generator = wait_for_thread(py, open)?.map_err(open_error)?;
-        Ok(Generator(Closable::new("the LLM", generator)))
+        let progress = Progress::new(progress);
+        let told = progress.clone();
+        let open = move || open(&config, num_threads, chat_template.as_deref(), session, &told);
+        let (generator, session) = wait_for_thread(py, open)?.map_err(open_error)?;
+        progress.check()?;
+        Ok(Generator(Closable::new("the LLM", generator), Closable::new("the LLM", session)))
+    }
+
+    /// Adds a range to the trace that began `ago` seconds before now, if calls are measured in detail.
+    fn record_range(&self, name: &str, ago: f64, seconds: f64) -> PyResult<()> {
+        // Closed meanwhile, it has no trace.
+        self.1.get().map_or(Ok(()), |session| record_range(&session, name, ago, seconds))
     }
 
     /// The fields of the configuration as they were decided, as JSON; those that have no value are left out.
@@ -59,17 +74,30 @@ impl Generator {
         Ok(all_warnings(self.0.get()?.model().plan()))
     }
 
-    /// The events of a request.
+    /// The chunks of the answer to a prompt.
     fn stream(
         &self,
         py: Python<'_>,
-        prompt: Vec<u32>,
+        prompt: Prompt<'_>,
         params: &Bound<'_, PyAny>,
         seed: u64,
     ) -> PyResult<Answers> {
-        let (generator, request) = (self.0.get()?, request(prompt, params, seed)?);
+        let generator = self.0.get()?;
+        let (request, reader) = prompt.request(generator.model().tokenizer(), params, seed)?;
         let request = prepare(py, &generator, request)?.map_err(pipelines_error)?;
-        detached(py, || Answers::of_text(generator, request))
+        detached(py, || Answers::of_text(generator, request, reader.as_ref()))
+    }
+
+    /// The chunks of the answers to prompts that run together, each with the index of its prompt.
+    fn stream_batch(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Prompt<'_>>,
+        params: Vec<Bound<'_, PyAny>>,
+        seeds: Vec<u64>,
+    ) -> PyResult<Answers> {
+        let (generator, batch) = self.prepared(py, prompts, params, seeds, false)?;
+        detached(py, || Answers::of_chunks(generator, batch))
     }
 
     /// The answers to requests that run together, and how many there are. A prompt that is refused is one answer if
@@ -77,21 +105,12 @@ impl Generator {
     fn batch(
         &self,
         py: Python<'_>,
-        prompts: Vec<Vec<u32>>,
+        prompts: Vec<Prompt<'_>>,
         params: Vec<Bound<'_, PyAny>>,
         seeds: Vec<u64>,
         returns_errors: bool,
     ) -> PyResult<(Answers, usize)> {
-        let generator = self.0.get()?;
-        let mut batch = Batch::new(prompts.len());
-        for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
-            let (request, count) = (request(prompt, &params, seed)?, count(&params)?);
-            match prepare(py, &generator, request)?.and_then(|request| request.samples(count)) {
-                Ok(samples) => batch.add(index, samples),
-                Err(error) if returns_errors => batch.refused.push((index, error)),
-                Err(error) => return Err(prompt_error(error, index, batch.prompts)),
-            }
-        }
+        let (generator, batch) = self.prepared(py, prompts, params, seeds, returns_errors)?;
         let count = batch.requests.len() + batch.refused.len();
         Ok((detached(py, || Answers::of_batch(generator, batch))?, count))
     }
@@ -100,6 +119,17 @@ impl Generator {
     fn score(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Vec<f64>> {
         let model = Arc::clone(self.0.get()?.model());
         wait_for_thread(py, move || log_probabilities(&model, &tokens))?.map_err(pipelines_error)
+    }
+
+    /// The logits that predict the token after each, f32[tokens, vocab].
+    fn logits(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<Buffer> {
+        let model = Arc::clone(self.0.get()?.model());
+        wait_for_thread(py, move || logits(&model, &tokens))?.map_err(pipelines_error)
+    }
+
+    /// A conversation as the model reads it. `fields` are JSON.
+    fn read_turn(&self, py: Python<'_>, fields: &str, params: &Bound<'_, PyAny>) -> PyResult<Turn> {
+        Turn::read(py, self.0.get()?, fields, params)
     }
 
     /// The prompt of a conversation. All but the flags are JSON.
@@ -138,6 +168,31 @@ impl Generator {
         let encode = || tokenizer.encode(&text, add, parse);
         let tokens = if text.len() > LONG_TEXT { detached(py, encode)? } else { encode() };
         tokens.map_err(|error| pipelines_error(error.into()))
+    }
+
+    /// The tokens of a text, and the characters of it that each stands for, if that is known.
+    fn encode_places(
+        &self,
+        py: Python<'_>,
+        text: String,
+        add_special: bool,
+    ) -> PyResult<(Vec<u32>, Vec<Option<Place>>)> {
+        let add = if add_special { AddSpecial::Yes } else { AddSpecial::No };
+        let tokenizer = self.tokenizer()?;
+        let pieces = detached(py, || tokenizer.encode_pieces(&text, add, ParseSpecial::Yes))?;
+        let pieces = pieces.map_err(|error| pipelines_error(error.into()))?;
+        let ids = pieces.iter().map(|piece| piece.id).collect();
+        Ok((ids, places(&text, &pieces)))
+    }
+
+    /// A token as the vocabulary writes it.
+    fn token(&self, id: u32) -> PyResult<Option<String>> {
+        Ok(self.tokenizer()?.token(id).map(std::borrow::Cow::into_owned))
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    fn token_id(&self, token: &str) -> PyResult<Option<u32>> {
+        Ok(self.tokenizer()?.id(token))
     }
 
     fn decode(&self, tokens: Vec<u32>, skip_special: bool) -> PyResult<String> {
@@ -188,6 +243,7 @@ impl Generator {
 
     /// Cancels all requests, ends the thread and frees the memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.1.take()?;
         self.0.close(py, TextGenerator::shutdown)
     }
 
@@ -198,9 +254,90 @@ impl Generator {
 }
 
 impl Generator {
+    /// Requests that are checked.
+    fn prepared(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Prompt<'_>>,
+        params: Vec<Bound<'_, PyAny>>,
+        seeds: Vec<u64>,
+        returns_errors: bool,
+    ) -> PyResult<(TextGenerator, Batch)> {
+        let generator = self.0.get()?;
+        let mut batch = Batch::new(prompts.len());
+        for (index, ((prompt, params), seed)) in prompts.into_iter().zip(params).zip(seeds).enumerate() {
+            let (request, reader) = prompt.request(generator.model().tokenizer(), &params, seed)?;
+            let count = count(&params)?;
+            let reader = reader.map(Arc::new);
+            match prepare(py, &generator, request)?.and_then(|request| request.samples(count)) {
+                Ok(samples) => batch.add(index, samples, reader.as_ref()),
+                Err(error) if returns_errors => batch.refused.push((index, error)),
+                Err(error) => return Err(prompt_error(error, index, batch.prompts)),
+            }
+        }
+        Ok((generator, batch))
+    }
+
     fn tokenizer(&self) -> PyResult<Arc<Tokenizer>> {
         Ok(Arc::clone(self.0.get()?.model().tokenizer()))
     }
+}
+
+/// A prompt that the model continues: tokens, or a turn of a conversation.
+#[derive(FromPyObject)]
+enum Prompt<'py> {
+    Turn(Bound<'py, Turn>),
+    Tokens(Vec<u32>),
+}
+
+impl Prompt<'_> {
+    /// The request, and how its answers are read if they have parts.
+    fn request(
+        self,
+        tokenizer: &Tokenizer,
+        params: &Bound<'_, PyAny>,
+        seed: u64,
+    ) -> PyResult<(Request, Option<AnswerReader>)> {
+        let request = Request { bad_words: bad_words(params, tokenizer)?, ..request(params, seed)? };
+        match self {
+            Prompt::Tokens(prompt) => Ok((Request { prompt, ..request }, None)),
+            Prompt::Turn(turn) => {
+                let (request, reader) = turn.get().request(request);
+                Ok((request, Some(reader)))
+            }
+        }
+    }
+}
+
+/// The characters that a token stands for: the first, and the one behind the last.
+type Place = (usize, usize);
+
+/// The characters of a text that tokens stand for.
+fn places(text: &str, pieces: &[Piece]) -> Vec<Option<Place>> {
+    // Places grow, so that the text is walked once.
+    let (mut byte, mut chars) = (0, 0);
+    let mut index_of = |at: usize| {
+        if at < byte {
+            (byte, chars) = (0, 0);
+        }
+        let at = (byte..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(byte);
+        chars += text[byte..at].chars().count();
+        byte = at;
+        chars
+    };
+    let place =
+        |piece: &Piece| piece.place.as_ref().map(|place| (index_of(place.start), index_of(place.end)));
+    pieces.iter().map(place).collect()
+}
+
+/// f32[tokens, vocab]
+fn logits(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Buffer, Error> {
+    let (window, mut rows) = (model.plan().max_length()?, Vec::new());
+    visit_logits(model, tokens, window, window.div_ceil(2), |_, row| {
+        rows.extend_from_slice(row);
+        Ok::<(), Error>(())
+    })?;
+    Ok(Buffer(driver::Buffer::from_slice([tokens.len(), model.decoder().vocab], &rows)))
 }
 
 /// Checks a request. Compiling its constraint takes time, so it runs without the GIL.
@@ -225,15 +362,19 @@ fn open(
     num_threads: usize,
     chat_template: Option<&str>,
     session: Option<Arc<InferenceSession>>,
-) -> Result<TextGenerator, Error> {
+    progress: &Progress,
+) -> Result<(TextGenerator, Arc<InferenceSession>), Error> {
     let plan = config.plan_or_built_in(machine())?;
     let template = chat_template.map(ChatTemplate::find).transpose()?;
     let session = session_for(plan.config(), num_threads, session)?;
-    let model = Arc::new(TextModel::from_plan(&session, plan)?);
-    match template {
-        Some(template) => TextGenerator::with_chat_template(model, template),
-        None => TextGenerator::new(model),
-    }
+    let fetch = &|event: FetchProgress<'_>| progress.fetch(event);
+    let model = TextModel::from_plan_with(&session, plan, fetch, &mut |event| progress.load(event))?;
+    let model = Arc::new(model);
+    let generator = match template {
+        Some(template) => TextGenerator::with_chat_template(model, template)?,
+        None => TextGenerator::new(model)?,
+    };
+    Ok((generator, session))
 }
 
 /// The session that is given, else one on the devices of the configuration.

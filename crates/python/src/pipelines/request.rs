@@ -2,24 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use perihelion::pipelines::{Constraint, Request, SamplingOptions};
+use perihelion::driver;
+use perihelion::pipelines::{
+    AddSpecial, Constraint, LogitsProcessor, ParseSpecial, Request, SamplingOptions, Tokenizer,
+};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
+
+use super::error::pipelines_error;
+use super::wakeups::attached;
+use crate::buffer::Buffer;
 
 /// How many answers `SamplingParams` asks for.
 pub(super) fn count(params: &Bound<'_, PyAny>) -> PyResult<usize> {
     Params(params).get("n", "a whole number, at least 1")
 }
 
-/// The request that `SamplingParams` describes, for a prompt of tokens.
-pub(super) fn request(prompt: Vec<u32>, params: &Bound<'_, PyAny>, seed: u64) -> PyResult<Request> {
+/// The request that `SamplingParams` describes, without its prompt and its bad words.
+pub(super) fn request(params: &Bound<'_, PyAny>, seed: u64) -> PyResult<Request> {
     let params = Params(params);
     let number = "a number or None";
     let count = "a whole number, at least 0, or None";
     Ok(Request {
-        prompt,
         sampling: SamplingOptions {
             temperature: params.get("temperature", number)?,
             // As in files: 0 and less is all tokens.
@@ -45,9 +51,28 @@ pub(super) fn request(prompt: Vec<u32>, params: &Bound<'_, PyAny>, seed: u64) ->
             .get::<Option<Vec<u32>>>("stop_token_ids", "a list of tokens, or None")?
             .unwrap_or_default(),
         cache_salt: params.get("cache_salt", "a text or None")?,
+        allowed_token_ids: params.get("allowed_token_ids", "a list of tokens, or None")?,
         constraint: params.constraint()?,
+        logits_processor: params.logits_processor()?,
         ..Request::default()
     })
+}
+
+/// The bad words of `SamplingParams` as tokens: at the start of a text, and behind a space.
+pub(super) fn bad_words(params: &Bound<'_, PyAny>, tokenizer: &Tokenizer) -> PyResult<Vec<Vec<u32>>> {
+    let words = Params(params).get::<Option<Vec<String>>>("bad_words", "a list of texts, or None")?;
+    let mut found = Vec::new();
+    for word in words.unwrap_or_default() {
+        let word = word.trim_start();
+        for text in [word, &format!(" {word}")] {
+            let tokens = tokenizer.encode(text, AddSpecial::No, ParseSpecial::No);
+            let tokens = tokens.map_err(|error| pipelines_error(error.into()))?;
+            if !found.contains(&tokens) {
+                found.push(tokens);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// An object of Python whose attributes are parameters.
@@ -78,7 +103,7 @@ impl<'py> Params<'_, 'py> {
     }
 
     /// The form of the answers, if one is given.
-    fn constraint(&self) -> PyResult<Option<Constraint>> {
+    pub(super) fn constraint(&self) -> PyResult<Option<Constraint>> {
         let text = "a text or None";
         let regex = self.get::<Option<String>>("regex", text)?;
         let grammar = self.get::<Option<String>>("grammar", text)?;
@@ -100,9 +125,25 @@ impl<'py> Params<'_, 'py> {
         }
     }
 
+    /// Calls the method `_process_logits`, if there are processors.
+    fn logits_processor(&self) -> PyResult<Option<LogitsProcessor>> {
+        if self.0.getattr("logits_processors")?.is_none() {
+            return Ok(None);
+        }
+        let process = self.0.getattr("_process_logits")?.unbind();
+        Ok(Some(LogitsProcessor::new(move |generated, logits| {
+            let buffer = driver::Buffer::from_slice([logits.len()], logits);
+            let given = (generated.to_vec(), Buffer(buffer.clone()));
+            let called = attached(|py| process.call1(py, given).map(drop));
+            called.ok_or("the interpreter has ended")??;
+            logits.copy_from_slice(buffer.read()?.as_slice::<f32>());
+            Ok(())
+        })))
+    }
+
     /// A schema as an object of Python, or as text.
     fn json_schema(&self) -> PyResult<Option<Constraint>> {
-        let schema = self.0.getattr("json_schema")?;
+        let schema = self.0.call_method0("_schema")?;
         if schema.is_none() {
             return Ok(None);
         }

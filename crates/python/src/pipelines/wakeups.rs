@@ -13,7 +13,7 @@ use super::answers::Inbox;
 
 /// Whether the interpreter ends, so that no thread may attach to it any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Threads that are attached to wake a loop.
+/// Threads that are attached to wake a loop or to call a callable.
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -105,13 +105,12 @@ impl Wake for InboxWaker {
     }
 }
 
-/// Attaches this thread, unless the interpreter ends.
-fn attached(act: impl FnOnce(Python<'_>)) {
+/// Attaches this thread; `None` if the interpreter ends.
+pub(super) fn attached<T>(act: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     ATTACHED.fetch_add(1, Ordering::SeqCst);
-    if !ENDING.load(Ordering::SeqCst) {
-        Python::try_attach(act);
-    }
+    let done = if ENDING.load(Ordering::SeqCst) { None } else { Python::try_attach(act) };
     ATTACHED.fetch_sub(1, Ordering::SeqCst);
+    done
 }
 
 /// Called when the interpreter ends: from now on, no thread of ours attaches to it.

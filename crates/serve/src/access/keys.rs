@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderMap, StatusCode, header};
 
+use super::limits::KeyLimits;
 use crate::Error;
 use crate::error::ApiError;
 
@@ -29,6 +30,7 @@ pub(crate) struct Key {
     pub(crate) name: String,
     scopes: Vec<Scope>,
     hash: blake3::Hash,
+    pub(super) limits: KeyLimits,
 }
 
 /// What a key allows.
@@ -58,24 +60,33 @@ impl Keys {
     #[must_use]
     pub fn with_key(mut self, secret: &str) -> Keys {
         let hash = blake3::hash(secret.as_bytes());
-        self.fixed.push(Key { name: "default".to_string(), scopes: Scope::ALL.to_vec(), hash });
+        let (name, limits) = ("default".to_string(), KeyLimits::default());
+        self.fixed.push(Key { name, scopes: Scope::ALL.to_vec(), hash, limits });
         self
     }
 
     /// Adds the keys of a file. Each line has a name, its scopes (`infer`, `metrics`, `admin`, with commas between
-    /// them) and the BLAKE3 hash of the key in hexadecimal digits, with colons between them: `alice:infer:9a…`. Lines
-    /// that are empty or start with `#` are ignored. Several lines may have one name.
+    /// them) and the BLAKE3 hash of the key in hexadecimal digits, with colons between them: `alice:infer:9a…`. Limits may
+    /// follow, such as `requests_per_minute=60,tokens_per_minute=10000,concurrent_requests=4`. Lines that are empty or
+    /// start with `#` are ignored. Several lines may have one name; then they share limits, and have the same.
     ///
     /// # Errors
-    /// If the file cannot be read, or a line is not of this form.
+    /// If the file cannot be read, a line is not of this form, or two lines of a name have different limits.
     pub fn with_file(self, path: &Path) -> Result<Keys, Error> {
         let error = |problem| Error::Keys { path: path.to_path_buf(), problem };
         let text = std::fs::read_to_string(path).map_err(|source| error(source.to_string()))?;
-        let mut listed = Vec::new();
+        let mut listed: Vec<Key> = Vec::new();
         for (index, line) in text.lines().map(str::trim).enumerate() {
             if !line.is_empty() && !line.starts_with('#') {
                 let key =
                     Key::parse(line).map_err(|problem| error(format!("line {}: {problem}", index + 1)))?;
+                let is_other = |other: &&Key| other.name == key.name && other.limits != key.limits;
+                if let Some(other) = listed.iter().find(is_other) {
+                    let shown = |key: &Key| format!("\"{}\"", key.limits);
+                    let (own, before) = (shown(&key), shown(other));
+                    let problem = format!("`{}` has the limits {own}, and {before} above", key.name);
+                    return Err(error(format!("line {}: {problem}", index + 1)));
+                }
                 listed.push(key);
             }
         }
@@ -86,15 +97,16 @@ impl Keys {
     ///
     /// # Errors
     /// If the name or a scope cannot stand in such a line.
-    pub fn generate(name: &str, scopes: &str) -> Result<(String, String), String> {
+    pub fn generate(name: &str, scopes: &str, limits: &KeyLimits) -> Result<(String, String), String> {
         let random = || uuid::Uuid::new_v4().simple().to_string();
         let secret = format!("peri-{}{}", random(), random());
         let line = Keys::line(name, scopes, &secret);
+        let line = if limits.are_open() { line } else { format!("{line}:{limits}") };
         Key::parse(&line)?;
         Ok((secret, line))
     }
 
-    /// The line of a key in a file of keys.
+    /// The line of a key without limits in a file of keys.
     pub fn line(name: &str, scopes: &str, secret: &str) -> String {
         let mut line = format!("{name}:{scopes}:");
         // Writing to a string cannot fail.
@@ -154,8 +166,15 @@ impl Keys {
 impl Key {
     fn parse(line: &str) -> Result<Key, String> {
         let parts: Vec<&str> = line.split(':').collect();
-        let &[name, scopes, hash] = &parts[..] else {
-            return Err(format!("{} fields, expected name:scopes:hash", parts.len()));
+        let (name, scopes, hash, limits) = match parts[..] {
+            [name, scopes, hash] => (name, scopes, hash, KeyLimits::default()),
+            [name, scopes, hash, limits] => (name, scopes, hash, KeyLimits::parse(limits)?),
+            _ => {
+                return Err(format!(
+                    "{} fields, expected name:scopes:hash or name:scopes:hash:limits",
+                    parts.len()
+                ));
+            }
         };
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if !(1..=MAX_NAME).contains(&name.len()) || !name.bytes().all(is_plain) {
@@ -165,7 +184,7 @@ impl Key {
         let scopes = scopes.collect::<Result<_, String>>()?;
         let hash = blake3::Hash::from_hex(hash)
             .map_err(|_| format!("the hash is not {HASH_DIGITS} hexadecimal digits"))?;
-        Ok(Key { name: name.to_string(), scopes, hash })
+        Ok(Key { name: name.to_string(), scopes, hash, limits })
     }
 }
 
@@ -193,7 +212,9 @@ impl Access {
         match path {
             "/live" | "/" => Access::Open,
             // Probes have no key. What else these routes know is shown to clients with one.
-            "/ready" | "/health" | "/ping" | "/v2/health/live" | "/v2/health/ready" => Access::Open,
+            "/ready" | "/health" | "/v1/health" | "/ping" | "/v2/health/live" | "/v2/health/ready" => {
+                Access::Open
+            }
             "/version" | "/openapi.json" => Access::AnyKey,
             "/metrics" => Access::Scope(Scope::Metrics),
             "/api/pull" | "/api/copy" | "/api/create" | "/api/delete" => Access::Scope(Scope::Admin),
@@ -224,11 +245,15 @@ mod tests {
         assert_eq!((&key.name[..], &key.scopes[..]), ("alice", &[Scope::Infer, Scope::Metrics][..]));
         let hash = "0".repeat(64);
         for (line, problem) in [
-            ("alice:infer".to_string(), "2 fields, expected name:scopes:hash"),
+            ("alice:infer".to_string(), "2 fields, expected name:scopes:hash or name:scopes:hash:limits"),
             (format!(":infer:{hash}"), "the name has to be 1 to 64 letters, digits, or `-_.@`"),
             (format!("a b:infer:{hash}"), "the name has to be 1 to 64 letters, digits, or `-_.@`"),
             (format!("a:root:{hash}"), "unknown scope: \"root\" (infer, metrics or admin)"),
             ("a:infer:00".to_string(), "the hash is not 64 hexadecimal digits"),
+            (
+                format!("a:infer:{hash}:tokens_per_minute=x"),
+                "tokens_per_minute is \"x\": give a number from 1",
+            ),
         ] {
             assert_eq!(Key::parse(&line).unwrap_err(), problem, "{line}");
         }
@@ -236,14 +261,19 @@ mod tests {
 
     #[test]
     fn generated_key_is_that_of_its_line_and_never_the_same() {
-        let (secret, line) = Keys::generate("alice", "infer,metrics").unwrap();
+        let none = &KeyLimits::default();
+        let (secret, line) = Keys::generate("alice", "infer,metrics", none).unwrap();
         let key = Key::parse(&line).unwrap();
+        assert_eq!(key.limits, *none);
+        let limits = KeyLimits { concurrent_requests: Some(2), ..*none };
+        let (_, limited) = Keys::generate("bob", "infer", &limits).unwrap();
+        assert_eq!(Key::parse(&limited).unwrap().limits, limits);
         assert_eq!(key.hash, blake3::hash(secret.as_bytes()));
         assert!(!line.contains(&secret) && secret.len() == 69, "{secret}");
-        assert_ne!(Keys::generate("alice", "infer").unwrap().0, secret);
-        assert!(Keys::generate("a b", "infer").unwrap_err().starts_with("the name has to be"));
-        assert!(Keys::generate("a", "root").unwrap_err().starts_with("unknown scope"));
-        assert!(Keys::generate("a:b", "infer").is_err());
+        assert_ne!(Keys::generate("alice", "infer", none).unwrap().0, secret);
+        assert!(Keys::generate("a b", "infer", none).unwrap_err().starts_with("the name has to be"));
+        assert!(Keys::generate("a", "root", none).unwrap_err().starts_with("unknown scope"));
+        assert!(Keys::generate("a:b", "infer", none).is_err());
     }
 
     #[test]

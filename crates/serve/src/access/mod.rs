@@ -2,8 +2,10 @@
 
 mod host;
 mod keys;
+mod limits;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -14,7 +16,9 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 pub(crate) use host::Hosts;
 use host::Origin;
 pub use keys::Keys;
-use keys::{Access, Scope};
+use keys::{Access, Key, Scope};
+pub use limits::KeyLimits;
+pub(crate) use limits::{KeyPermit, KeyUsage};
 
 use crate::context::{Context, REQUEST_ID};
 use crate::error::ApiError;
@@ -81,7 +85,15 @@ pub(crate) async fn check_key(
     match keys.check(request.headers(), access) {
         Ok(key) => {
             if let Some(key) = key {
+                let is_limited = access == Access::Scope(Scope::Infer)
+                    && request.method() == Method::POST
+                    && !key.limits.are_open();
+                let permit = is_limited.then(|| admit(&shared, key)).transpose();
                 context.note(|facts| facts.key = Some(key.name.clone()));
+                match permit {
+                    Ok(permit) => context.note(|facts| facts.permit = permit),
+                    Err(error) => return error.into_response(),
+                }
             }
             next.run(request).await
         }
@@ -95,6 +107,13 @@ pub(crate) async fn check_key(
             response
         }
     }
+}
+
+/// Lets a request pass, unless a limit of its key is reached.
+fn admit(shared: &Shared, key: &Key) -> Result<KeyPermit, ApiError> {
+    let running = || shared.requests.running().iter().filter_map(|record| record.tokens_of(&key.name)).sum();
+    let tokens = if key.limits.tokens_per_minute.is_some() { running() } else { 0 };
+    shared.key_usage.admit(&key.name, &key.limits, tokens, Instant::now())
 }
 
 /// Lets the pages of the configured origins read answers; `None` if there are none.

@@ -279,7 +279,8 @@ impl Writer for Events {
         send(out, &MessageEvent::Ping);
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, usage: generation::Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, generation: &Generation) {
+        let usage = generation.usage;
         match delta {
             Delta::Started => {
                 let message = AssistantMessage { usage: usage.into(), ..self.message.clone() };

@@ -1,7 +1,7 @@
 //! The prompt of a request: its conversation, and what is asked of the answer.
 
-use pipelines::Chat;
 use pipelines::chat_template::drop_attribution;
+use pipelines::{Chat, Thinking};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use super::tools;
 use crate::conversation::text_of;
 use crate::error::ApiError;
 use crate::form::{Form, schema_of};
-use crate::generation::{Places, Thinking, Turn};
+use crate::generation::{Places, Turn};
 
 /// The conversation of a request.
 #[derive(Debug, Deserialize, ToSchema)]

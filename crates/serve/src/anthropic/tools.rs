@@ -1,11 +1,12 @@
 //! The tools of a request: functions, tools that the client runs and the model calls as functions, and those that only the
 //! servers of this API run, which are left out.
 
+use pipelines::ToolUse;
 use serde_json::{Value, json};
 
 use super::prompt::ToolChoiceField;
 use crate::error::ApiError;
-use crate::generation::{self, Places, ToolUse};
+use crate::generation::{self, Places};
 
 /// The tools that clients run and requests name by a type alone: how the type begins, what the tool does, and the schema
 /// of its input.
@@ -110,7 +111,7 @@ pub(super) fn read(
     let is_parallel = possible.and_then(ToolChoiceField::is_parallel);
     let declared = tools.map(|_| functions);
     let tools = ToolUse::new(declared, possible.map(ToolChoiceField::to_openai).as_ref(), is_parallel);
-    tools.map_err(|error| places.in_error(error))
+    tools.map_err(|error| places.in_error(error.into()))
 }
 
 /// The function that the model calls, unless no client runs the tool.

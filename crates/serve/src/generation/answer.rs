@@ -3,7 +3,7 @@
 use axum::response::Response;
 use pipelines::{AnswerEvent, TokenLogprobs};
 
-use super::{Delta, Finish, Generation, PromptToken, Usage};
+use super::{Delta, Finish, Generation, PromptToken};
 use crate::error::ApiError;
 use crate::sse::{self, Events};
 
@@ -33,8 +33,8 @@ pub(crate) trait Writer: Send + 'static {
     /// long prompt is read.
     fn wait(&mut self, out: &mut Vec<u8>, index: usize);
 
-    /// Appends what the answer with an index gains.
-    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, usage: Usage);
+    /// Appends what the answer with an index gains, which counts in the generation's usage and stats.
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, generation: &Generation);
 
     /// Appends the end of a request that failed.
     fn fail(&mut self, out: &mut Vec<u8>, error: &ApiError);
@@ -108,7 +108,7 @@ impl<W: Writer> Events for Written<W> {
             let mut next = self.generation.next().await;
             loop {
                 match next {
-                    Some(Ok((index, delta))) => self.writer.write(out, index, delta, self.generation.usage),
+                    Some(Ok((index, delta))) => self.writer.write(out, index, delta, &self.generation),
                     Some(Err(error)) => {
                         self.writer.fail(out, &error);
                         return false;

@@ -1,12 +1,11 @@
 //! Answers as they are made, for every protocol: library events in, deltas of choices out.
 
 mod answer;
+mod declared;
 mod delta;
 mod places;
 #[cfg(test)]
 mod tests;
-mod thinking;
-mod tool_use;
 mod turn;
 mod usage;
 
@@ -20,13 +19,12 @@ use futures_core::Stream;
 use pipelines::{BatchEvent, BatchStream, Error, EventKind, Prompt, Request};
 
 pub(crate) use answer::{Answer, Writer};
+pub(crate) use declared::declared;
 use delta::AnswerReading;
 pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
 pub(crate) use places::Places;
-pub(crate) use thinking::Thinking;
-pub(crate) use tool_use::{ToolUse, declared};
-pub(crate) use turn::{AnswerReader, Reading, Turn};
-pub(crate) use usage::{Timings, Usage};
+pub(crate) use turn::{AnswerReader, Reading, Turn, check_bytes};
+pub(crate) use usage::{AnswerStats, Timings, Usage};
 
 use crate::blocking::{self, INLINE_BYTES};
 use crate::context::Context;
@@ -59,6 +57,7 @@ struct Choice {
     is_first: bool,
     /// Until it has ended.
     reading: Option<AnswerReading>,
+    stats: AnswerStats,
 }
 
 impl Generation {
@@ -77,6 +76,7 @@ impl Generation {
         let answers = context.measure(model, &requests, n);
         let (mut usage, mut logprobs) = (Usage::default(), 0_usize);
         let (mut samples, mut choices) = (Vec::new(), Vec::new());
+        let timings = Timings::begin();
         for mut request in requests {
             request.cache_salt = context.cache_salt(request.cache_salt);
             request.tenant = context.tenant();
@@ -86,7 +86,9 @@ impl Generation {
             logprobs = logprobs.saturating_add(of_each.saturating_mul(n));
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
                 let reading = Some(reader.reading());
-                choices.push(Choice { is_first: index == 0, reading });
+                let usage = Usage { prompt_tokens: sample.prompt.len(), ..Usage::default() };
+                let stats = AnswerStats { usage, timings };
+                choices.push(Choice { is_first: index == 0, reading, stats });
                 samples.push(sample);
             }
         }
@@ -96,7 +98,6 @@ impl Generation {
         });
         #[cfg(feature = "otlp")]
         context.trace(|span, content| span.begin(&samples, n, content));
-        let timings = Timings::begin();
         let stream = generator.try_batch(samples)?;
         context.note(|facts| facts.answers = Some(answers));
         let (open, _model) = (choices.len(), Arc::clone(model));
@@ -164,6 +165,11 @@ impl Generation {
         }
     }
 
+    /// The tokens and times of one of the answers.
+    pub(crate) fn stats(&self, index: usize) -> &AnswerStats {
+        &self.choices[index].stats
+    }
+
     /// Whether all answers have ended. Those that the model would go on with are cancelled with the generation.
     pub(crate) fn is_over(&self) -> bool {
         self.open == 0
@@ -183,13 +189,20 @@ impl Generation {
         let choice = &mut self.choices[index];
         let was_reasoning = choice.reading.as_ref()?.is_reasoning();
         self.timings.note(at, &kind);
+        choice.stats.timings.note(at, &kind);
         self.context.observe(index, at, &kind);
         match &kind {
-            EventKind::Started { cached_tokens, prefix_end } if choice.is_first => {
-                self.usage.cached_tokens += cached_tokens;
-                self.context.note(|facts| facts.prefix_end = Some(*prefix_end));
+            EventKind::Started { cached_tokens, prefix_end } => {
+                choice.stats.usage.cached_tokens = *cached_tokens;
+                if choice.is_first {
+                    self.usage.cached_tokens += cached_tokens;
+                    self.context.note(|facts| facts.prefix_end = Some(*prefix_end));
+                }
             }
-            EventKind::Token { .. } => self.usage.generated_tokens += 1,
+            EventKind::Token { .. } => {
+                choice.stats.usage.generated_tokens += 1;
+                self.usage.generated_tokens += 1;
+            }
             EventKind::Failed(error) => {
                 self.open -= 1;
                 let error = ApiError::from(&**error);
@@ -203,6 +216,7 @@ impl Generation {
         self.context.trace(|span, content| span.note(index, &delta, content));
         let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
         if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {
+            choice.stats.usage.reasoning_tokens += 1;
             self.usage.reasoning_tokens += 1;
         }
         if let Some(reading) = choice.reading.take_if(|reading| reading.is_over()) {

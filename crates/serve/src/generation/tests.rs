@@ -13,7 +13,7 @@ fn reader(tools: &str, reasoning: &str, is_single: bool) -> AnswerReader {
     let declared = Tool::list(&[json!({"type": "function", "function": function})]).unwrap();
     let format =
         AnswerFormat { tools: ToolFormat::named(tools), reasoning: ReasoningFormat::named(reasoning) };
-    AnswerReader::new(format, declared, is_single)
+    AnswerReader::new(pipelines::AnswerReader { format, tools: declared, is_single, ..Default::default() })
 }
 
 /// The answer that pieces make, and the tokens up to where it ended.

@@ -16,6 +16,13 @@ pub(crate) struct Usage {
     pub(crate) reasoning_tokens: usize,
 }
 
+/// The tokens of one answer and when they were made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerStats {
+    pub(crate) usage: Usage,
+    pub(crate) timings: Timings,
+}
+
 /// When the answers began, and what became of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timings {
@@ -36,6 +43,11 @@ impl Timings {
     /// Those of no answers at all.
     pub(crate) fn none() -> Timings {
         Timings::begin()
+    }
+
+    /// Since the answers left the queue; zero until then.
+    pub(crate) fn since_start(&self) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| self.latest.saturating_duration_since(started))
     }
 
     /// Takes note of an event.

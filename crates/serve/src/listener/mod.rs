@@ -5,6 +5,7 @@ mod connection;
 mod guard;
 mod head;
 mod limits;
+mod probe;
 mod tls;
 
 use std::future::Future;
@@ -30,6 +31,7 @@ pub(crate) use connection::{Connection, OpenRequest};
 pub(crate) use guard::too_slow;
 use guard::{Guard, Timeouts};
 use limits::Limits;
+pub use probe::is_ready;
 pub use tls::TlsFiles;
 
 use crate::server::Shared;

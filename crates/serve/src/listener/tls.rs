@@ -29,8 +29,7 @@ impl TlsFiles {
     /// # Errors
     /// If a file cannot be read, or the key does not belong to the certificate.
     pub(crate) fn read(&self) -> Result<Arc<ServerConfig>, Error> {
-        let certificates = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|problem| error(&self.key, problem))?;
+        let (certificates, key) = self.identity()?;
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -47,6 +46,16 @@ impl TlsFiles {
             builder.with_single_cert(certificates, key).map_err(|problem| error(&self.key, problem))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// The certificates and the key of the server.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(super) fn identity(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+        let certificates = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|problem| error(&self.key, problem))?;
+        Ok((certificates, key))
     }
 }
 

@@ -216,11 +216,11 @@ pub(super) fn other_task(kind: ModelKind) -> ApiError {
 }
 
 impl ModelKind {
-    /// The kind that follows from the architecture: encoders embed, or score if they have a head for it; decoders write.
+    /// The kind that follows from the architecture: models embed unless they have a head, which scores texts or makes text.
     pub(super) fn of(plan: &Plan) -> ModelKind {
         if plan.is_classifier() {
             ModelKind::Classifier
-        } else if plan.is_encoder() {
+        } else if !plan.makes_text() {
             ModelKind::Embedding
         } else {
             ModelKind::Text

@@ -55,6 +55,12 @@ impl ServedModel {
         &self.config.id
     }
 
+    /// The file, the folder or the repo that it is read from.
+    pub(crate) fn path(&self) -> String {
+        if self.config.config.is_built_in() { self.id() } else { &self.config.config.huggingface_repo_id }
+            .to_string()
+    }
+
     /// Other names for it.
     pub(crate) fn aliases(&self) -> &[String] {
         &self.config.aliases

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use pipelines::{AnswerEvent, Constraint, Request, TokenLogprobs, ToolCall};
+use pipelines::{AnswerEvent, Constraint, Request, Thinking, TokenLogprobs, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::{Form, schema_of};
-use crate::generation::{Delta, Finish, Generation, Thinking, Timings, Turn, Usage, Writer};
+use crate::generation::{Delta, Finish, Generation, Timings, Turn, Usage, Writer};
 use crate::models::{ActiveModel, KeepAlive, KeepAliveField, Models};
 use crate::openai::logprobs::TokenEntry;
 use crate::server::Shared;
@@ -167,8 +167,8 @@ impl AnswerFields {
         let turn = Turn { form: self.form()?, thinking: self.thinking()?, is_cut, ..turn };
         let mut reading = turn.read(model, &shared.config, &context).await?;
         let Fitted { mut request, truncated } =
-            options.request(model, std::mem::take(&mut reading.tokens), is_cut)?;
-        reading.tokens = std::mem::take(&mut request.prompt);
+            options.request(model, std::mem::take(&mut reading.own.tokens), is_cut)?;
+        reading.own.tokens = std::mem::take(&mut request.prompt);
         let logprobs = self.logprobs.unwrap_or(false).then_some(self.top_logprobs.unwrap_or(0));
         let request = reading.into_request(Request { logprobs, ..request }, model);
         let (request, reader) = request.map_err(in_options)?;
@@ -244,7 +244,7 @@ impl AnswerFields {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(is_on)) => Ok(Some(Thinking::new("think", *is_on))),
             Some(Value::String(effort)) if effort.is_empty() => Ok(None),
-            Some(Value::String(effort)) => Thinking::with_effort("think", effort).map(Some),
+            Some(Value::String(effort)) => Ok(Some(Thinking::with_effort("think", effort)?)),
             Some(other) => {
                 Err(ApiError::invalid("think", format!("think is {other}: give true, false or an effort")))
             }
@@ -281,7 +281,7 @@ impl Writer for Lines {
         append(out, &self.line(Gain::default(), &[], None));
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _generation: &Generation) {
         let (events, logprobs) = match delta {
             Delta::Started | Delta::Prompt(_) => return,
             Delta::Token { events, logprobs, .. } => (events, logprobs),

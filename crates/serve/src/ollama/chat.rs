@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use pipelines::Chat;
+use pipelines::{Chat, ToolUse};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::conversation::check_roles;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
-use crate::generation::{ToolUse, Turn};
+use crate::generation::Turn;
 use crate::server::Shared;
 
 /// The line that stands for an image in messages that are not the newest of the user.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use pipelines::{AddSpecial, Chat, ParseSpecial, Prompt, TextGenerator};
+use pipelines::{AddSpecial, Chat, InfillTexts, ParseSpecial, Prompt, TextGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -136,7 +136,9 @@ impl PromptFields {
             if self.system.is_some_and(|system| !system.is_empty()) {
                 context.note(|facts| facts.ignored.extend(["system".to_string()]));
             }
-            return infill::prompt(model, self.prompt.unwrap_or_default(), suffix).await;
+            let before = self.prompt.unwrap_or_default();
+            let texts = InfillTexts { before, after: suffix, ..InfillTexts::default() };
+            return Ok(infill::prompt(model, texts, usize::MAX, "suffix").await?.tokens.into());
         }
         let raw = self.raw.unwrap_or(false);
         let of_preset = || model.preset().filter(|_| !raw).and_then(|preset| preset.spec().system.clone());

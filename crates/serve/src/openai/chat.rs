@@ -20,12 +20,13 @@ use crate::conversation::ConversationFields;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::FormFields;
-use crate::generation::{self, Answer, Delta, Finish, Generation, Reading, Turn, Writer};
+use crate::generation::{Answer, Delta, Finish, Generation, Reading, Turn, Writer};
 use crate::models::{ActiveModel, KeepAlive, KeepAliveField};
 use crate::sampling::{Sampling, TokenLimit};
 use crate::server::Shared;
 use crate::sse;
 use crate::stamp::{call_id, now, unique_id};
+use crate::timings::{PromptProgress, TelemetryFields, Timings};
 
 /// A conversation to continue.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -42,6 +43,8 @@ pub(crate) struct ChatRequest {
     form: FormFields,
     #[serde(flatten)]
     sampling: Sampling,
+    #[serde(flatten)]
+    telemetry: TelemetryFields,
     #[serde(flatten)]
     dry_run: DryRunField,
 }
@@ -96,6 +99,7 @@ impl RequestBody for ChatRequest {
             unsupported: fields.take()?,
             form: fields.take()?,
             sampling: fields.take()?,
+            telemetry: fields.take()?,
             dry_run: fields.take()?,
         })
     }
@@ -116,6 +120,8 @@ pub(crate) struct ChatCompletion {
     prompt_logprobs: Option<Vec<Option<PromptLogprobs>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<RequestMetrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 /// What every object of one answer repeats.
@@ -205,6 +211,10 @@ pub(crate) struct ChatChunk {
     /// Of the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<RequestMetrics>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<PromptProgress>,
 }
 
 /// What a choice gains.
@@ -264,8 +274,9 @@ async fn respond(
     body: ChatRequest,
     has_functions: bool,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, answer, unsupported, form, sampling, dry_run, .. } = body;
+    let ChatRequest { conversation, answer, unsupported, form, sampling, telemetry, dry_run, .. } = body;
     unsupported.check(&context)?;
+    telemetry.note(answer.stream.unwrap_or(false), &context);
     let model = &shared.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let is_cut = answer.truncate_prompt_tokens.is_some();
     let turn = Turn { form: form.form(&context)?, is_cut, ..conversation.into_turn()? };
@@ -302,6 +313,7 @@ async fn respond(
             gives_tokens,
             prompt_token_ids,
             gives_metrics,
+            telemetry,
         }));
     }
     let answers = generation.answers().await?;
@@ -313,6 +325,7 @@ async fn respond(
         prompt_token_ids: prompt_token_ids.take(),
         prompt_logprobs: answers.first().filter(|_| wants_prompt).map(of_prompt),
         metrics: gives_metrics.then(|| RequestMetrics::new(generation.usage, generation.timings)),
+        timings: telemetry.total(&generation),
         choices: answers
             .into_iter()
             .enumerate()
@@ -349,7 +362,7 @@ impl AnswerFields {
                 ApiError::invalid("truncate_prompt_tokens", message)
             })?,
         };
-        reading.tokens.drain(..reading.tokens.len().saturating_sub(kept));
+        reading.own.tokens.drain(..reading.own.tokens.len().saturating_sub(kept));
         Ok(())
     }
 
@@ -495,6 +508,7 @@ struct Chunks {
     /// Those of the prompt, until they are sent.
     prompt_token_ids: Option<Vec<u32>>,
     gives_metrics: bool,
+    telemetry: TelemetryFields,
 }
 
 impl Writer for Chunks {
@@ -504,16 +518,21 @@ impl Writer for Chunks {
             let chunk = self.chunk(vec![ChunkChoice::new(index, delta)]);
             sse::data(out, &ChatChunk { prompt_token_ids: self.prompt_token_ids.take(), ..chunk });
             if !self.echo.is_empty() {
-                self.send(out, ChunkChoice::new(index, MessageDelta::text(self.echo.clone())));
+                self.send(out, ChunkChoice::new(index, MessageDelta::text(self.echo.clone())), None);
             }
         }
     }
 
     fn wait(&mut self, out: &mut Vec<u8>, index: usize) {
-        self.send(out, ChunkChoice::new(index, MessageDelta::default()));
+        self.send(out, ChunkChoice::new(index, MessageDelta::default()), None);
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, generation: &Generation) {
+        if let Some(progress) = self.telemetry.progress(generation, index, &delta) {
+            let chunk = self.chunk(vec![ChunkChoice::new(index, MessageDelta::default())]);
+            sse::data(out, &ChatChunk { prompt_progress: Some(progress), ..chunk });
+        }
+        let timings = self.telemetry.timings(generation, index);
         match delta {
             Delta::Started | Delta::Prompt(_) => {}
             Delta::Token { token, logprobs, events } => {
@@ -524,17 +543,19 @@ impl Writer for Chunks {
                     None if logprobs.is_none() && token_ids.is_none() => return,
                     first => first.unwrap_or_else(|| MessageDelta::text(String::new())),
                 };
-                self.send(out, ChunkChoice { logprobs, token_ids, ..ChunkChoice::new(index, first) });
-                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta)));
+                self.send(
+                    out,
+                    ChunkChoice { logprobs, token_ids, ..ChunkChoice::new(index, first) },
+                    timings,
+                );
+                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta), timings));
             }
             Delta::Finished { events, finish } => {
                 let deltas = events.into_iter().filter_map(MessageDelta::of_event);
-                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta)));
+                deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta), timings));
                 let finish_reason = Some(finish.name());
-                self.send(
-                    out,
-                    ChunkChoice { finish_reason, ..ChunkChoice::new(index, MessageDelta::default()) },
-                );
+                let end = ChunkChoice { finish_reason, ..ChunkChoice::new(index, MessageDelta::default()) };
+                self.send(out, end, timings);
             }
         }
     }
@@ -549,20 +570,30 @@ impl Writer for Chunks {
             let usage = self.include_usage.then(|| Some(generation.usage.into()));
             let metrics =
                 self.gives_metrics.then(|| RequestMetrics::new(generation.usage, generation.timings));
-            sse::data(out, &ChatChunk { usage, metrics, ..self.chunk(Vec::new()) });
+            let timings = self.telemetry.total(generation);
+            sse::data(out, &ChatChunk { usage, metrics, timings, ..self.chunk(Vec::new()) });
         }
         sse::done(out);
     }
 }
 
 impl Chunks {
-    fn send(&self, out: &mut Vec<u8>, choice: ChunkChoice) {
+    fn send(&self, out: &mut Vec<u8>, choice: ChunkChoice, timings: Option<Timings>) {
         let choice = if self.has_functions { choice.with_function_call() } else { choice };
-        sse::data(out, &self.chunk(vec![choice]));
+        sse::data(out, &ChatChunk { timings, ..self.chunk(vec![choice]) });
     }
 
     fn chunk(&self, choices: Vec<ChunkChoice>) -> ChatChunk {
         let usage = self.include_usage.then_some(None);
-        ChatChunk { head: self.head.clone(), choices, usage, prompt_token_ids: None, metrics: None }
+        let head = self.head.clone();
+        ChatChunk {
+            head,
+            choices,
+            usage,
+            prompt_token_ids: None,
+            metrics: None,
+            timings: None,
+            prompt_progress: None,
+        }
     }
 }

@@ -6,24 +6,26 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use indexmap::IndexMap;
-use pipelines::{Prompt, Request, TokenLogprobs};
+use pipelines::{InfillTexts, Prompt, Request, TokenLogprobs};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::logprobs::finite;
-use super::{StreamOptions, TextOrTokens, Usage};
+use super::{StreamOptions, Usage};
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::dry_run::DryRunField;
 use crate::error::ApiError;
 use crate::form::FormFields;
-use crate::generation::{self, AnswerReader, Delta, Generation, PromptToken, Turn, Writer, text_of};
+use crate::generation::{AnswerReader, Delta, Generation, PromptToken, Turn, Writer, text_of};
 use crate::infill;
 use crate::models::{KeepAlive, KeepAliveField};
 use crate::sampling::{Sampling, TokenLimit};
 use crate::server::Shared;
 use crate::sse;
 use crate::stamp::{now, unique_id};
+use crate::texts::{TextInput, TextObject, TextParts, TextPiece};
+use crate::timings::{PromptProgress, TelemetryFields, Timings};
 
 /// The most prompts of a request.
 const MAX_PROMPTS: usize = 1024;
@@ -40,6 +42,8 @@ pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
+    telemetry: TelemetryFields,
+    #[serde(flatten)]
     dry_run: DryRunField,
 }
 
@@ -48,7 +52,7 @@ pub(crate) struct CompletionRequest {
 struct Texts {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// A text, the tokens of a text, or a list of texts and lists of tokens.
+    /// A text, the tokens of a text with texts between them, or a list of these.
     prompt: Prompts,
     /// The most tokens of an answer; 0 only reads the prompt, and -1 is all that the context has room for.
     #[serde(alias = "max_completion_tokens", alias = "n_predict")]
@@ -75,11 +79,13 @@ struct Texts {
 
 /// Texts, or their tokens.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-enum Prompts {
+#[serde(untagged, expecting = "give a text, a list of tokens and texts, or a list of these")]
+pub(crate) enum Prompts {
     Text(String),
-    Several(Vec<TextOrTokens>),
-    Tokens(Vec<u32>),
+    Several(Vec<TextInput>),
+    Pieces(Vec<TextPiece>),
+    Object(TextObject),
+    Parts(TextParts),
 }
 
 impl Prompts {
@@ -87,11 +93,13 @@ impl Prompts {
     ///
     /// # Errors
     /// If there are none, or too many.
-    fn into_prompts(self) -> Result<Vec<Prompt>, ApiError> {
-        let prompts: Vec<Prompt> = match self {
-            Prompts::Text(prompt) => vec![prompt.into()],
-            Prompts::Several(prompts) => prompts.into_iter().map(Prompt::from).collect(),
-            Prompts::Tokens(tokens) => vec![tokens.into()],
+    pub(crate) fn into_list(self) -> Result<Vec<TextInput>, ApiError> {
+        let prompts = match self {
+            Prompts::Text(text) => vec![TextInput::Text(text)],
+            Prompts::Several(prompts) => prompts,
+            Prompts::Pieces(pieces) => vec![TextInput::Pieces(pieces)],
+            Prompts::Object(object) => vec![TextInput::Object(object)],
+            Prompts::Parts(parts) => vec![TextInput::Parts(parts)],
         };
         if prompts.is_empty() || prompts.len() > MAX_PROMPTS {
             let message = format!("prompt has {} texts: give 1 to {MAX_PROMPTS}", prompts.len());
@@ -101,21 +109,13 @@ impl Prompts {
     }
 }
 
-impl From<TextOrTokens> for Prompt {
-    fn from(prompt: TextOrTokens) -> Prompt {
-        match prompt {
-            TextOrTokens::Text(text) => text.into(),
-            TextOrTokens::Tokens(tokens) => tokens.into(),
-        }
-    }
-}
-
 impl RequestBody for CompletionRequest {
     fn read(fields: &mut Fields) -> Result<CompletionRequest, ApiError> {
         Ok(CompletionRequest {
             texts: fields.take()?,
             form: fields.take()?,
             sampling: fields.take()?,
+            telemetry: fields.take()?,
             dry_run: fields.take()?,
         })
     }
@@ -130,6 +130,10 @@ pub(crate) struct Completion {
     /// `null` in all events but the last, and absent unless it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<PromptProgress>,
 }
 
 /// What every object of one answer repeats.
@@ -198,11 +202,21 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let CompletionRequest { texts, form, sampling, dry_run } = body;
+    respond(&shared, context, body).await
+}
+
+/// Continues texts.
+pub(crate) async fn respond(
+    shared: &Shared,
+    context: Context,
+    body: CompletionRequest,
+) -> Result<Response, ApiError> {
+    let CompletionRequest { texts, form, sampling, telemetry, dry_run } = body;
     let model = &shared.models.acquire(texts.model.as_deref(), texts.keep_alive).await?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
         (texts.stream.unwrap_or(false), texts.stream_options.is_some_and(StreamOptions::include_usage));
+    telemetry.note(stream, &context);
     let (max_tokens, gives_logprobs) = (texts.max_tokens.map(TokenLimit::count), texts.logprobs.is_some());
     let parameters = Request {
         max_new_tokens: max_tokens.or(model.lengths().answer()).or(Some(DEFAULT_MAX_TOKENS)),
@@ -218,9 +232,12 @@ pub(crate) async fn create(
         ));
     }
     let mut requests = Vec::new();
-    for prompt in texts.prompt.into_prompts()? {
-        let prompt = match (prompt, &suffix) {
-            (Prompt::Text { text, .. }, Some(suffix)) => infill::prompt(model, text, suffix.clone()).await?,
+    for prompt in texts.prompt.into_list()? {
+        let prompt = match (prompt.into_prompt(model).await?, &suffix) {
+            (Prompt::Text { text, .. }, Some(suffix)) => {
+                let texts = InfillTexts { before: text, after: suffix.clone(), ..InfillTexts::default() };
+                infill::prompt(model, texts, usize::MAX, "suffix").await?.tokens.into()
+            }
             (_, Some(_)) => {
                 return Err(ApiError::invalid("suffix", "suffix: give the prompt as a text, not as tokens"));
             }
@@ -244,11 +261,12 @@ pub(crate) async fn create(
     };
     if stream {
         let offsets = vec![0; answers];
-        return Ok(generation.stream(Chunks { head, offsets, gives_logprobs, include_usage }));
+        return Ok(generation.stream(Chunks { head, offsets, gives_logprobs, include_usage, telemetry }));
     }
     let logprobs = gives_logprobs.then(Logprobs::default);
     let empty = |index| CompletionChoice { index, logprobs: logprobs.clone(), ..CompletionChoice::default() };
-    Ok(Json(collect(generation, head, (0..answers).map(empty).collect()).await?).into_response())
+    let choices = (0..answers).map(empty).collect();
+    Ok(Json(collect(generation, head, choices, telemetry).await?).into_response())
 }
 
 /// Waits for all answers, which begin as empty choices.
@@ -256,6 +274,7 @@ async fn collect(
     mut generation: Generation,
     head: Head,
     mut choices: Vec<CompletionChoice>,
+    telemetry: TelemetryFields,
 ) -> Result<Completion, ApiError> {
     generation.expect_small()?;
     let mut offsets = vec![0; choices.len()];
@@ -263,7 +282,8 @@ async fn collect(
         let (index, delta) = event?;
         choices[index].take(delta, &mut offsets[index]);
     }
-    Ok(Completion { head, choices, usage: Some(Some(generation.usage.into())) })
+    let (usage, timings) = (Some(Some(generation.usage.into())), telemetry.total(&generation));
+    Ok(Completion { head, choices, usage, timings, prompt_progress: None })
 }
 
 impl CompletionChoice {
@@ -299,20 +319,27 @@ struct Chunks {
     offsets: Vec<usize>,
     gives_logprobs: bool,
     include_usage: bool,
+    telemetry: TelemetryFields,
 }
 
 impl Writer for Chunks {
     fn wait(&mut self, out: &mut Vec<u8>, index: usize) {
-        self.send(out, vec![CompletionChoice { index, ..CompletionChoice::default() }], None);
+        sse::data(out, &self.chunk(vec![CompletionChoice { index, ..CompletionChoice::default() }]));
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, _usage: generation::Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, generation: &Generation) {
+        if let Some(progress) = self.telemetry.progress(generation, index, &delta) {
+            let choice = CompletionChoice { index, ..CompletionChoice::default() };
+            let chunk = self.chunk(vec![choice]);
+            sse::data(out, &Completion { prompt_progress: Some(progress), ..chunk });
+        }
         let logprobs = self.gives_logprobs.then(Logprobs::default);
         let mut choice = CompletionChoice { index, logprobs, ..CompletionChoice::default() };
         choice.take(delta, &mut self.offsets[index]);
         choice.logprobs.take_if(|list| list.tokens.is_empty());
         if !choice.text.is_empty() || choice.finish_reason.is_some() || choice.logprobs.is_some() {
-            self.send(out, vec![choice], None);
+            let timings = self.telemetry.timings(generation, index);
+            sse::data(out, &Completion { timings, ..self.chunk(vec![choice]) });
         }
     }
 
@@ -323,15 +350,16 @@ impl Writer for Chunks {
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
         if self.include_usage {
-            self.send(out, Vec::new(), Some(generation.usage.into()));
+            let (usage, timings) = (Some(Some(generation.usage.into())), self.telemetry.total(generation));
+            sse::data(out, &Completion { usage, timings, ..self.chunk(Vec::new()) });
         }
         sse::done(out);
     }
 }
 
 impl Chunks {
-    fn send(&self, out: &mut Vec<u8>, choices: Vec<CompletionChoice>, usage: Option<Usage>) {
-        let usage = self.include_usage.then_some(usage);
-        sse::data(out, &Completion { head: self.head.clone(), choices, usage });
+    fn chunk(&self, choices: Vec<CompletionChoice>) -> Completion {
+        let usage = self.include_usage.then_some(None);
+        Completion { head: self.head.clone(), choices, usage, timings: None, prompt_progress: None }
     }
 }

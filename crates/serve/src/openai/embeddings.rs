@@ -6,16 +6,16 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pipelines::{EmbeddingParameters, EmbeddingRequest, EmbeddingText};
+use pipelines::{EmbeddingParameters, EmbeddingRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::TextOrTokens;
 use crate::body::{Body, Fields, RequestBody};
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::server::Shared;
 use crate::stamp;
+use crate::texts::{TextInput, TextObject, TextParts, TextPiece};
 use crate::truncation::{Truncation, TruncationFields};
 
 /// The most texts of a request.
@@ -35,7 +35,8 @@ pub(crate) struct EmbeddingsRequest {
 struct EmbeddingFields {
     /// The id or an alias of a model; may be left out if the server has one model.
     model: Option<String>,
-    /// A text, the tokens of a text, or a list of texts and lists of tokens.
+    /// A text, the tokens of a text with texts between them, or a list of these.
+    #[serde(alias = "content")]
     input: Input,
     /// How vectors are written.
     encoding_format: Option<EncodingFormat>,
@@ -46,11 +47,13 @@ struct EmbeddingFields {
 
 /// Texts, or their tokens.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-enum Input {
+#[serde(untagged, expecting = "give a text, a list of tokens and texts, or a list of these")]
+pub(crate) enum Input {
     Text(String),
-    Several(Vec<TextOrTokens>),
-    Tokens(Vec<u32>),
+    Several(Vec<TextInput>),
+    Pieces(Vec<TextPiece>),
+    Object(TextObject),
+    Parts(TextParts),
 }
 
 /// How vectors are written.
@@ -106,10 +109,17 @@ struct PoolingObject {
     data: Vector,
 }
 
+/// A vector in the shape of llama.cpp, which has one for each token if none are pooled.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NativeEmbedding {
+    index: usize,
+    embedding: [Vector; 1],
+}
+
 /// A vector as it is written.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-enum Vector {
+pub(crate) enum Vector {
     Float(Vec<f32>),
     Base64(String),
 }
@@ -122,20 +132,13 @@ struct EmbeddingUsage {
 }
 
 impl Input {
-    fn into_texts(self) -> Vec<EmbeddingText> {
+    fn into_list(self) -> Vec<TextInput> {
         match self {
-            Input::Text(text) => vec![EmbeddingText::Text(text)],
-            Input::Several(texts) => texts.into_iter().map(EmbeddingText::from).collect(),
-            Input::Tokens(tokens) => vec![EmbeddingText::Tokens(tokens)],
-        }
-    }
-}
-
-impl From<TextOrTokens> for EmbeddingText {
-    fn from(text: TextOrTokens) -> EmbeddingText {
-        match text {
-            TextOrTokens::Text(text) => EmbeddingText::Text(text),
-            TextOrTokens::Tokens(tokens) => EmbeddingText::Tokens(tokens),
+            Input::Text(text) => vec![TextInput::Text(text)],
+            Input::Several(texts) => texts,
+            Input::Pieces(pieces) => vec![TextInput::Pieces(pieces)],
+            Input::Object(object) => vec![TextInput::Object(object)],
+            Input::Parts(parts) => vec![TextInput::Parts(parts)],
         }
     }
 }
@@ -193,6 +196,23 @@ pub(crate) async fn pool(
     Ok(Json(Poolings { id, object: "list", created, model, data, usage }))
 }
 
+/// Makes vectors of texts, in the shape of llama.cpp.
+#[utoipa::path(
+    post,
+    path = "/embedding",
+    tag = "llama.cpp",
+    request_body = EmbeddingsRequest,
+    responses((status = 200, body = Vec<NativeEmbedding>))
+)]
+pub(crate) async fn create_native(
+    State(shared): State<Arc<Shared>>,
+    context: Context,
+    Body(body): Body<EmbeddingsRequest>,
+) -> Result<Json<Vec<NativeEmbedding>>, ApiError> {
+    let vectors = embed(&shared, &context, body).await?.vectors.into_iter().enumerate();
+    Ok(Json(vectors.map(|(index, vector)| NativeEmbedding { index, embedding: [vector] }).collect()))
+}
+
 /// Vectors, and what they took.
 struct EmbeddedTexts {
     model: String,
@@ -209,10 +229,14 @@ async fn embed(
     let model = &shared.models.acquire(own.model.as_deref(), None).await?;
     let embedder = model.loaded.embedder()?;
     let Truncation { truncate, max_tokens } = truncation.of(embedder.max_length())?;
-    let texts = own.input.into_texts();
-    if texts.is_empty() || texts.len() > MAX_TEXTS {
-        let message = format!("input has {} texts: give 1 to {MAX_TEXTS}", texts.len());
+    let inputs = own.input.into_list();
+    if inputs.is_empty() || inputs.len() > MAX_TEXTS {
+        let message = format!("input has {} texts: give 1 to {MAX_TEXTS}", inputs.len());
         return Err(ApiError::invalid("input", message));
+    }
+    let mut texts = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        texts.push(input.into_text(model).await?);
     }
     let parameters = EmbeddingParameters {
         dimensions: own.dimensions,

@@ -16,14 +16,6 @@ pub(crate) use usage::{RequestMetrics, Usage};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// A text, or its tokens.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-enum TextOrTokens {
-    Text(String),
-    Tokens(Vec<u32>),
-}
-
 /// What a stream sends in addition.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {

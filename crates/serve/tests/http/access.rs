@@ -208,8 +208,82 @@ fn every_route_asks_for_the_key_of_its_scope() {
     // A file that cannot be read changes nothing.
     std::fs::write(&file, "alice").unwrap();
     let error = server.handle().reload().unwrap_err().to_string();
-    assert!(error.ends_with("keys: line 1: 1 fields, expected name:scopes:hash"), "{error}");
+    assert!(
+        error.ends_with("keys: line 1: 1 fields, expected name:scopes:hash or name:scopes:hash:limits"),
+        "{error}"
+    );
     assert_eq!(send("get", "/v1/models", ("x-api-key", "key of infer")), 200);
+}
+
+#[test]
+fn requests_beyond_the_limits_of_a_key_are_refused_in_the_shape_of_their_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    let line = |name: &str, limits: &str| Keys::line(name, "infer", name) + limits;
+    let lines = [
+        line("two", ":requests_per_minute=2"),
+        line("few", ":tokens_per_minute=30"),
+        line("one", ":concurrent_requests=1"),
+        line("free", ""),
+    ];
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let keys = Keys::default().with_file(&file).unwrap();
+    let server = TestServer::new(ServerConfig { keys, ..ServerConfig::default() }, vec![storyteller()]);
+    let send = |method: &str, path: &str, key: &str, body: &str| {
+        let headers = [("Host", "localhost"), ("Content-Type", JSON), ("x-api-key", key)];
+        exchange(server.address(), &request(method, path, &headers, body))
+    };
+    let post = |key: &str| send("POST", "/v1/completions", key, ONE_TOKEN);
+    assert_eq!([post("two"), post("two")].map(|reply| status(&reply)), [200, 200]);
+    let refused = post("two");
+    assert_eq!(status(&refused), 429, "{refused}");
+    let wait = refused.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
+    assert!((1..=30).contains(&wait.parse::<u64>().unwrap()), "{refused}");
+    assert!(refused.contains("`two` has a limit of 2 requests per minute"), "{refused}");
+    assert!(refused.contains("rate_limit_error") && refused.contains("rate_limit_exceeded"), "{refused}");
+    let refused = send("POST", "/v1/messages", "two", "{}");
+    assert!(refused.contains("\"type\":\"error\"") && refused.contains("rate_limit_error"), "{refused}");
+    assert_eq!(status(&send("GET", "/v1/models", "two", "")), 200, "reading is free");
+    assert_eq!(status(&post("free")), 200);
+
+    let long = r#"{"prompt": "Once", "max_tokens": 40, "ignore_eos": true}"#;
+    assert_eq!(
+        status(&send("POST", "/v1/completions", "few", long)),
+        200,
+        "a request may use more than is left"
+    );
+    // The last one counts once its connection knows that its answer was sent.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let refused = loop {
+        let reply = send("POST", "/v1/completions", "few", ONE_TOKEN);
+        if status(&reply) == 429 || std::time::Instant::now() > deadline {
+            break reply;
+        }
+    };
+    assert!(refused.contains("`few` has a limit of 30 tokens per minute"), "{refused}");
+
+    // A limit of one is enough for requests one after the other, and for no two at once.
+    let endless = r#"{"prompt": "Once", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 16}"#;
+    let threads: Vec<_> = (0..6)
+        .map(|_| {
+            let address = server.address();
+            let headers = [("Host", "localhost"), ("Content-Type", JSON), ("x-api-key", "one")];
+            let text = request("POST", "/v1/completions", &headers, endless);
+            std::thread::spawn(move || status(&exchange(address, &text)))
+        })
+        .collect();
+    let mut all: Vec<u16> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!((all[0], all[5]), (200, 429), "{all:?}");
+
+    // Clients cannot have two limits under one name.
+    std::fs::write(&file, [line("a", ":requests_per_minute=2"), Keys::line("a", "infer", "b")].join("\n"))
+        .unwrap();
+    let error = server.handle().reload().unwrap_err().to_string();
+    assert!(
+        error.ends_with("line 2: `a` has the limits \"\", and \"requests_per_minute=2\" above"),
+        "{error}"
+    );
 }
 
 /// The keys `a` and `b`, which a file in this folder names.

@@ -101,9 +101,9 @@ fn sample(field: &str) -> (Value, Value) {
         "chat_template_kwargs" => alone(json!({"note": "x"})),
         "max_tokens" => alone(json!(3)),
         "n" => alone(json!(2)),
-        "stream" | "logprobs" | "return_token_ids" | "include_metrics" | "dry_run" | "store" => {
-            alone(json!(true))
-        }
+        "stream" | "logprobs" | "return_token_ids" | "include_metrics" | "dry_run" | "store"
+        | "timings_per_token" => alone(json!(true)),
+        "return_progress" => (json!({"stream": true}), json!(true)),
         "stream_options" => (json!({"stream": true}), json!({"include_usage": true})),
         "top_logprobs" => (json!({"logprobs": true}), json!(2)),
         "prompt_logprobs" => alone(json!(1)),
@@ -173,12 +173,12 @@ fn values_that_ask_for_nothing_are_named_as_ignored() {
     let server = TestServer::storyteller();
     let extra = json!({
         "modalities": ["text"], "store": false, "functions": [], "response_format": {"type": "text"}, "tools": [],
-        "echo": true,
+        "echo": true, "return_progress": true,
     });
     let reply = server.post(PATH, &body(&extra));
     assert_eq!(reply.status, 200, "{}", reply.text);
     let ignored = reply.header("x-peri-ignored");
-    assert_eq!(ignored, Some("echo, functions, modalities, response_format, store"));
+    assert_eq!(ignored, Some("echo, functions, modalities, response_format, return_progress, store"));
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn routes_answer_without_their_version() {
     let server = TestServer::storyteller();
     for (path, body) in [
         ("/chat/completions", body(&json!({}))),
-        ("/completions", json!({"prompt": "Once", "max_tokens": 1, "seed": 1})),
+        ("/completions", json!({"model": "storyteller", "prompt": "Once", "max_tokens": 1, "seed": 1})),
         ("/responses", json!({"input": "Hi", "max_output_tokens": 16, "seed": 1})),
         ("/messages", json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})),
         ("/messages/count_tokens", json!({"messages": [{"role": "user", "content": "Hi"}]})),

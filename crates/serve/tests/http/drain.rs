@@ -31,7 +31,8 @@ fn rest(mut stream: TcpStream) -> String {
 
 #[test]
 fn a_server_that_is_to_end_finishes_answers_and_refuses_new_ones() {
-    let mut server = TestServer::storyteller();
+    let config = ServerConfig { drain_timeout: Duration::from_secs(600), ..ServerConfig::default() };
+    let mut server = TestServer::new(config, vec![storyteller()]);
     let stream = long_stream(&server);
     server.handle().stop();
     let ready = exchange(server.address(), &request("GET", "/ready", &HEADERS, ""));
@@ -42,7 +43,7 @@ fn a_server_that_is_to_end_finishes_answers_and_refuses_new_ones() {
     for path in ["/v1/completions", "/v1/messages", "/api/chat"] {
         let refused = exchange(server.address(), &request("POST", path, &HEADERS, ONE_TOKEN));
         assert_eq!(status(&refused), 503, "{refused}");
-        assert!(refused.contains("retry-after: 30\r\n"), "{refused}");
+        assert!(refused.contains("retry-after: 600\r\n"), "{refused}");
         assert!(refused.contains("the server is shutting down"), "{refused}");
     }
     let rest = rest(stream);

@@ -67,6 +67,31 @@ fn lists_may_mix_texts_and_tokens() {
 }
 
 #[test]
+fn texts_have_the_forms_of_llama_cpp() {
+    let Some(server) = encoder() else { return };
+    let vectors = |body: Value| server.post(PATH, &body).ok()["data"].clone();
+    let text = vectors(json!({"input": "a dog"}))[0]["embedding"].clone();
+    let tokens = server.post("/tokenize", &json!({"content": "a dog"})).ok()["tokens"].clone();
+    let around = server.post("/tokenize", &json!({"prompt": ""})).ok()["tokens"].clone();
+    let parts = json!([{"type": "text", "text": "a "}, {"type": "text", "text": "dog"}]);
+    let list =
+        json!(["a dog", {"prompt_string": "a dog"}, {"content": parts}, [around[0], "a dog", around[1]]]);
+    for vector in vectors(json!({"input": list})).as_array().unwrap() {
+        assert_eq!(vector["embedding"], text);
+    }
+    let mixed = vectors(json!({"input": [around[0], "a dog", around[1]]}));
+    assert_eq!((mixed.as_array().unwrap().len(), &mixed[0]["embedding"]), (1, &text));
+    let piece = json!([around[0], tokens[0], "dog", around[1]]);
+    assert_eq!(vectors(json!({"input": piece}))[0]["embedding"], text);
+    let native = server.post("/embedding", &json!({"content": "a dog"})).ok();
+    assert_eq!(native, json!([{"index": 0, "embedding": [text]}]));
+    for wrong in [json!({"content": "a dog"}), json!({"content": [{"type": "image_url"}]}), json!([])] {
+        let (status, _, param, message) = server.post(PATH, &json!({"input": wrong})).error();
+        assert_eq!((status, param), (400, json!("input")), "{message}");
+    }
+}
+
+#[test]
 fn null_is_a_field_that_is_not_given() {
     let Some(server) = encoder() else { return };
     for path in [PATH, "/v1/pooling", "/embeddings"] {

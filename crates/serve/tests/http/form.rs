@@ -69,7 +69,7 @@ fn a_form_that_cannot_be_enforced_is_refused_with_its_place() {
         assert_eq!((status, named), (400, json!(param)), "{message}");
         assert!(message.contains(part), "{message}");
     };
-    let schema = json!({"properties": {"a": {"not": {"pattern": "b"}}}});
+    let schema = json!({"properties": {"a": {"not": {"format": "date"}}}});
     let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
     check(json!({"response_format": format}), "response_format", "/properties/a");
     check(json!({"guided_regex": "(a"}), "guided_regex", "regex");

@@ -13,6 +13,7 @@ mod faults;
 mod form;
 mod http2;
 mod kv_events;
+mod llama_cpp;
 mod metrics;
 mod models;
 mod ollama;

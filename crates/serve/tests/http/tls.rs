@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Barrier;
+use std::time::Duration;
 
 use serde_json::json;
 use serve::{Keys, ServerConfig, TlsFiles};
@@ -91,6 +92,36 @@ fn clients_without_a_certificate_that_is_asked_for_are_not_answered() {
     assert_eq!(status(&client(&identity, Some(&clients)), &server), Some(401));
     assert_eq!(status(&client(&identity, None), &server), None);
     assert_eq!(status(&client(&identity, Some(&Identity::new())), &server), None);
+}
+
+#[test]
+fn probes_speak_the_language_of_the_server() {
+    let identity = Identity::new();
+    let probe = |server: &TestServer, files: Option<&TlsFiles>| {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        serve::is_ready(stream, files)
+    };
+    let (server, folder) = start(&identity, None);
+    let own = files(folder.path(), false);
+    assert!(probe(&server, Some(&own)).unwrap(), "it needs no key");
+    assert!(probe(&server, None).is_err(), "the connection is not encrypted");
+    // The files may be newer than what the server has read.
+    Identity::new().write(folder.path());
+    assert!(probe(&server, Some(&own)).unwrap());
+    let plain = TestServer::storyteller();
+    assert!(probe(&plain, None).unwrap());
+    assert!(probe(&plain, Some(&own)).is_err(), "the server does not encrypt");
+
+    let (asking, folder) = start(&identity, Some(&identity));
+    let own = files(folder.path(), true);
+    assert!(probe(&asking, Some(&own)).unwrap(), "the server's certificate is one that it takes");
+    assert!(probe(&asking, Some(&files(folder.path(), false))).is_err());
+    let (other, folder) = start(&identity, Some(&Identity::new()));
+    assert!(probe(&other, Some(&files(folder.path(), true))).is_err());
+    std::fs::remove_file(folder.path().join("key")).unwrap();
+    let missing = probe(&other, Some(&files(folder.path(), true))).unwrap_err().to_string();
+    assert!(missing.contains("key: "), "{missing}");
 }
 
 #[test]

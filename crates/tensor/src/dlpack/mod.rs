@@ -175,7 +175,9 @@ impl DlpackTensor {
         if fits {
             Ok(())
         } else {
-            fail(format!("strides {strides:?} of shape {shape}, expected a row-major array"))
+            fail(format!(
+                "strides {strides:?} of shape {shape}, expected a row-major array; .contiguous() makes one"
+            ))
         }
     }
 }

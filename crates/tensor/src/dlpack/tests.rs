@@ -166,7 +166,10 @@ fn views_with_gaps_are_exported_and_not_imported() {
     // SAFETY: the first element, which nothing writes.
     assert_eq!((strides, unsafe { *tensor.data.cast::<u8>() }), (&[-2i64, 1][..], 3));
     let error = Buffer::from_dlpack(exported).unwrap_err().to_string();
-    assert_eq!(error, "DLPack: strides [-2, 1] of shape [2, 2], expected a row-major array");
+    assert_eq!(
+        error,
+        "DLPack: strides [-2, 1] of shape [2, 2], expected a row-major array; .contiguous() makes one"
+    );
 }
 
 #[test]
@@ -253,7 +256,7 @@ fn structures_that_break_the_protocol_are_refused_and_freed() {
         (
             // SAFETY: the producer's array.
             |tensor, _, strides| unsafe { (*strides, tensor.strides) = (i64::MIN, strides) },
-            "strides [-9223372036854775808, 1] of shape [2, 2], expected a row-major array",
+            "strides [-9223372036854775808, 1] of shape [2, 2], expected a row-major array; .contiguous() makes one",
         ),
         (|tensor, _, _| tensor.data = null_mut(), "the data of f32[2, 2] is null"),
         (

@@ -20,8 +20,11 @@ impl AnswerFormat {
             let tokenizer = tokenizer.filter(|_| reads_tools(template))?;
             ToolFormat::in_vocabulary(tokenizer)
         };
+        // Templates may put marks together of parts.
+        let opened = |own: &ChatTemplate| ReasoningFormat::opened_by(&prompt(own)?);
+        let reasoning = template.and_then(|own| ReasoningFormat::in_template(own).or_else(|| opened(own)));
         AnswerFormat {
-            reasoning: ReasoningFormat::of(template, tokenizer),
+            reasoning: reasoning.or_else(|| ReasoningFormat::in_vocabulary(tokenizer?)),
             tools: template.and_then(|own| ToolFormat::of(own).or_else(|| in_vocabulary(own))),
         }
     }
@@ -35,7 +38,7 @@ impl ToolFormat {
         written.iter().find_map(|(prompt, written)| reading(prompt, written)).or_else(|| {
             let is_mentioned = |format: &&ToolFormat| {
                 let last = match &format.syntax {
-                    Syntax::Named(heads) => heads.arguments,
+                    Syntax::Named(heads) if !format.bare => heads.arguments,
                     _ => format.close.trim(),
                 };
                 !format.begin.is_empty() && !last.is_empty() && template.mentions(format.begin[0], last)
@@ -50,7 +53,7 @@ impl ToolFormat {
         let has_marks = |format: &&ToolFormat| {
             let close = format.close.trim().trim_start_matches(']');
             let end = match &format.syntax {
-                Syntax::Named(heads) if close.is_empty() => heads.arguments,
+                Syntax::Named(heads) if close.is_empty() && !format.bare => heads.arguments,
                 Syntax::Tagged(tags) if close.is_empty() => tags.end,
                 _ => close,
             };
@@ -58,6 +61,12 @@ impl ToolFormat {
         };
         FORMATS.iter().find(has_marks)
     }
+}
+
+/// The prompt of a short conversation.
+fn prompt(template: &ChatTemplate) -> Option<String> {
+    let user = [json!({"role": "user", "content": "Hello"})];
+    template.for_probes().render(&context(&user, None, true)).ok()
 }
 
 /// Whether tools change the prompt.
@@ -79,6 +88,10 @@ fn reading(prompt: &str, written: &str) -> Option<&'static ToolFormat> {
 }
 
 fn reads(format: &'static ToolFormat, prompt: &str, written: &str) -> bool {
+    let is_headed = format.bare && matches!(format.syntax, Syntax::Named(_));
+    if is_headed && !prompt.ends_with(format.begin[0]) {
+        return false;
+    }
     let tools = Tool::list(&[tool()]).expect("the probe is a tool");
     // Marks of gpt-oss and others begin where the prompt ends.
     let lead = ReasoningFormat::named(format.name).map_or("", |own| own.lead);
@@ -105,10 +118,14 @@ fn written(template: &ChatTemplate) -> Vec<(String, String)> {
     let object = Value::Object(arguments());
     let text = Value::from(object.to_string());
     let forms = [(&object, Value::Null), (&object, json!("")), (&text, Value::Null), (&text, json!(""))];
-    let written = forms.into_iter().filter_map(|(arguments, content)| {
+    let callers = forms.into_iter().map(|(arguments, content)| {
         let function = json!({"name": NAME, "arguments": arguments});
         let call = json!({"id": "call12345", "type": "function", "function": function});
-        let message = json!({"role": "assistant", "content": content, "tool_calls": [call]});
+        json!({"role": "assistant", "content": content, "tool_calls": [call]})
+    });
+    // As in GLM-4.
+    let named = json!({"role": "assistant", "metadata": NAME, "content": text});
+    let written = callers.chain([named]).filter_map(|message| {
         let whole = render(&[user.clone(), message], false)?;
         let same = prompt.chars().zip(whole.chars()).take_while(|(one, other)| one == other);
         let (before, written) = whole.split_at(same.map(|(char, _)| char.len_utf8()).sum());

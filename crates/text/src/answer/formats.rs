@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::spaced_json;
+use super::types::Types;
 
 /// How a model writes its tool calls.
 ///
@@ -31,6 +32,8 @@ pub struct ToolFormat {
     pub close: &'static str,
     /// How a call is read, and how its arguments are written.
     pub syntax: Syntax,
+    /// Whether calls may stand in the middle of the reasoning.
+    pub in_reasoning: bool,
 }
 
 /// How calls follow each other.
@@ -76,14 +79,14 @@ pub struct Heads {
 pub struct Tags {
     /// Begins a call; empty if the format's begin mark does.
     pub call: &'static str,
-    /// Ends the name; empty if the first key or the end of the call does.
+    /// Ends the name; empty if the first key or the end of the call does. A quote inside the name ends it too.
     pub name_end: &'static str,
     /// Begins a key.
     pub key: &'static str,
     /// Ends a key.
     pub key_end: &'static str,
-    /// Stand between key and value if that is a text, and if it is not.
-    pub kinds: Option<[&'static str; 2]>,
+    /// The text between key and value that tells the type of the value.
+    pub kinds: Option<Kinds>,
     /// Begins a value; empty if the end of the key does.
     pub value: &'static str,
     /// Around a value, and no part of it.
@@ -94,6 +97,15 @@ pub struct Tags {
     pub line: &'static str,
     /// Ends a call.
     pub end: &'static str,
+}
+
+/// How [`Tags`] tell the type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinds {
+    /// By the first of these if it is a text, and by the second if it is not.
+    Text([&'static str; 2]),
+    /// By the name of its type in JSON, which is `number` of integers too.
+    Type,
 }
 
 /// The punctuation of [`Syntax::Literals`].
@@ -123,6 +135,7 @@ const EMPTY: ToolFormat = ToolFormat {
     separator: Separator::Sections(""),
     close: "",
     syntax: Syntax::Object,
+    in_reasoning: false,
 };
 
 /// Objects as most models write them.
@@ -176,7 +189,7 @@ const DSML: ToolFormat = ToolFormat {
         name_end: "\">",
         key: "<｜DSML｜parameter name=\"",
         key_end: "\" string=\"",
-        kinds: Some(["true", "false"]),
+        kinds: Some(Kinds::Text(["true", "false"])),
         value: "\">",
         padding: "",
         value_end: "</｜DSML｜parameter>",
@@ -257,6 +270,16 @@ pub const FORMATS: &[ToolFormat] = &[
         after: "</tool_call>",
         separator: Separator::Sections("\n"),
         syntax: Syntax::Tagged(Tags { line: "\n", ..ARGUMENT_TAGS }),
+        ..EMPTY
+    },
+    // GLM-4. Text begins with a line break there.
+    ToolFormat {
+        name: "glm-4",
+        begin: &["<|assistant|>"],
+        bare: true,
+        between: "\n",
+        separator: Separator::Calls("<|assistant|>"),
+        syntax: Syntax::Named(Heads { arguments: "\n", ..NO_HEADS }),
         ..EMPTY
     },
     // Mistral 7B 0.3, Nemo.
@@ -350,6 +373,52 @@ pub const FORMATS: &[ToolFormat] = &[
         begin: &["<｜DSML｜tool_calls>"],
         close: "\n</｜DSML｜tool_calls>",
         ..DSML
+    },
+    // A space begins the name of each mark.
+    ToolFormat {
+        name: "deepseek-v4.1",
+        begin: &["<｜DSML｜ calls>"],
+        open: "\n",
+        before: "<｜DSML｜ invoke name=\"",
+        between: "\">\n",
+        after: "</｜DSML｜ invoke>",
+        separator: Separator::Calls("\n"),
+        close: "\n</｜DSML｜ calls>",
+        syntax: Syntax::Tagged(Tags {
+            call: "<｜DSML｜ invoke name=\"",
+            name_end: "\">",
+            key: "<｜DSML｜ parameter name=\"",
+            key_end: "\" string=\"",
+            kinds: Some(Kinds::Text(["true", "false"])),
+            value: "\">",
+            padding: "",
+            value_end: "</｜DSML｜ parameter>",
+            line: "\n",
+            end: "</｜DSML｜ invoke>",
+        }),
+        ..EMPTY
+    },
+    ToolFormat {
+        name: "kimi-k3",
+        begin: &["<|open|>tools<|sep|>"],
+        before: "<|open|>call tool=\"",
+        between: "\" index=\"{index}\"<|sep|>",
+        after: "<|close|>call<|sep|>",
+        separator: Separator::Calls(""),
+        close: "<|close|>tools<|sep|>",
+        syntax: Syntax::Tagged(Tags {
+            call: "<|open|>call tool=\"",
+            name_end: "<|sep|>",
+            key: "<|open|>argument key=\"",
+            key_end: "\" type=\"",
+            kinds: Some(Kinds::Type),
+            value: "\"<|sep|>",
+            padding: "",
+            value_end: "<|close|>argument<|sep|>",
+            line: "",
+            end: "<|close|>call<|sep|>",
+        }),
+        ..EMPTY
     },
     ToolFormat {
         name: "kimi",
@@ -445,6 +514,7 @@ pub const FORMATS: &[ToolFormat] = &[
         separator: Separator::Calls(", "),
         close: "]<|tools_suffix|>",
         syntax: Syntax::Named(Heads { call: "{\"", arguments: "\":", ..NO_HEADS }),
+        in_reasoning: true,
         ..EMPTY
     },
     // Functionary 3.2.
@@ -612,16 +682,13 @@ impl ToolFormat {
 }
 
 impl Tags {
-    /// All between a key and its value.
-    pub(super) fn middle(&self, is_text: bool) -> String {
+    /// All between a key and its value of one of these types.
+    pub(super) fn middle(&self, types: Types) -> String {
         let gap = match self.kinds {
-            Some([text, other]) => {
-                if is_text {
-                    text
-                } else {
-                    other
-                }
-            }
+            Some(Kinds::Text([text, _])) if types == Types::STRING => text,
+            Some(Kinds::Text([_, other])) => other,
+            Some(Kinds::Type) if types.meets(Types::NUMBER) => "number",
+            Some(Kinds::Type) => types.names().first().copied().unwrap_or("null"),
             None if self.value.is_empty() => "",
             None => self.line,
         };
@@ -629,10 +696,10 @@ impl Tags {
     }
 
     fn write(&self, key: &str, value: &Value) -> String {
-        let is_text = value.is_string();
+        let types = Types::of_value(value);
         let value = value.as_str().map_or_else(|| spaced_json(value), str::to_owned);
         let (padding, end, line) = (self.padding, self.value_end, self.line);
-        [self.key, key, &self.middle(is_text), padding, &value, padding, end, line].concat()
+        [self.key, key, &self.middle(types), padding, &value, padding, end, line].concat()
     }
 }
 

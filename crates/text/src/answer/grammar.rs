@@ -32,6 +32,13 @@ pub struct AnswerRules<'a> {
     pub text: Option<&'a str>,
 }
 
+impl AnswerRules<'_> {
+    /// Whether several calls may come: a tool that is named is called once.
+    fn may_repeat(&self) -> bool {
+        self.is_parallel && !matches!(self.choice, ToolChoice::Named(_))
+    }
+}
+
 impl AnswerFormat {
     /// The form of an answer whose text has a form, and which may reason before.
     ///
@@ -84,15 +91,18 @@ impl AnswerFormat {
             None => None,
         };
         let text = text.map(|text| writer.rule("answer", &format!("%lark {{\n{text}\n}}")));
-        let content = Content { calls, text, must, is_parallel: rules.is_parallel };
+        let content = Content { calls, text, must, is_parallel: rules.may_repeat() };
         let has_channels =
             |own: &&ReasoningFormat| !own.lead.is_empty() && rules.phase != ReasoningPhase::After;
         let start = match (self.reasoning.filter(has_channels), self.addressed()) {
             (Some(own), _) => writer.channels(own, &content, rules.phase),
             (None, Some(own)) => writer.addressed(own, &content),
-            (None, None) => {
-                writer.before_body(self.reasoning, rules.phase) + &writer.body(self.reasoning, &content)
-            }
+            (None, None) => match writer.with_calls_inside(self.reasoning, rules.phase, &content) {
+                Some(start) => start,
+                None => {
+                    writer.before_body(self.reasoning, rules.phase) + &writer.body(self.reasoning, &content)
+                }
+            },
         };
         Ok(Some(writer.finish(&start)))
     }
@@ -247,9 +257,35 @@ impl<'a> Writer<'a> {
         format!("({begin} {rest} GAP)? ")
     }
 
+    /// An answer whose calls may also stand in its reasoning, and which may then end there; `None` if the format has none
+    /// of these, or the reasoning is over.
+    fn with_calls_inside(
+        &mut self,
+        reasoning: Option<&ReasoningFormat>,
+        phase: ReasoningPhase,
+        content: &Content,
+    ) -> Option<String> {
+        let reasoning = reasoning.filter(|_| phase != ReasoningPhase::After)?;
+        let (format, section) = content.calls.as_ref().filter(|(format, _)| format.in_reasoning)?;
+        let has_plain_marks =
+            [reasoning.begin, reasoning.end, format.begin[0]].map(|mark| self.is_plain(mark));
+        if has_plain_marks.contains(&true) {
+            return None;
+        }
+        let call = self.new_rule("", &format!("{} {}", self.literal(format.begin[0]), section.rest));
+        let body = self.body(Some(reasoning), content);
+        let many = if content.is_parallel { "+" } else { "" };
+        let (end, after) = (self.literal(reasoning.end), if content.must { "TEXT" } else { &body[..] });
+        let inside = format!("TEXT (({call} TEXT){many} ({end} GAP {after})? | {end} GAP {body})");
+        Some(match phase {
+            ReasoningPhase::Inside => inside,
+            _ => format!("({} {inside} | {body})", self.literal(reasoning.begin)),
+        })
+    }
+
     /// The rules of the calls behind a begin mark.
     fn section(&mut self, format: &'static ToolFormat, rules: &AnswerRules<'_>) -> Result<Section, Error> {
-        let is_parallel = rules.is_parallel && !matches!(rules.choice, ToolChoice::Named(_));
+        let is_parallel = rules.may_repeat();
         let (between, repeat) = match format.separator {
             Separator::Calls(between) if is_parallel => (Some(between), None),
             Separator::Sections(between) if is_parallel => (None, Some(self.literal(between))),
@@ -291,7 +327,11 @@ impl<'a> Writer<'a> {
             marks => format!("({marks})? {text} ({marks})?"),
         });
         match (&content.calls, text) {
-            (Some((_, section)), None) if content.must => self.calls(section),
+            (Some((_, section)), None) if content.must => {
+                let calls = self.calls(section);
+                // Marks of an empty text may stand before calls.
+                if silent.is_empty() { calls } else { format!("({silent})? ({silent})? {calls}") }
+            }
             (Some((_, section)), Some(text)) => format!("({} | {text})", self.calls(section)),
             (Some((format, section)), None) => self.free_body(format, section, &silent, content.is_parallel),
             (None, text) => text.unwrap_or_default(),
@@ -315,8 +355,12 @@ impl<'a> Writer<'a> {
         is_parallel: bool,
     ) -> String {
         if format.bare {
-            let first = if matches!(format.syntax, Syntax::Literals(_)) { "\\[" } else { "{" };
-            self.rule("PLAIN", &format!("/[ \\n]{{0,4}}[^{first} \\n](?s:.*)/"));
+            let plain = match format.syntax {
+                Syntax::Named(_) => r"[^a-zA-Z0-9_-](?s:.*)",
+                Syntax::Literals(_) => r"[ \n]{0,4}[^\[ \n](?s:.*)",
+                _ => r"[ \n]{0,4}[^{ \n](?s:.*)",
+            };
+            self.rule("PLAIN", &format!("/{plain}/"));
             return format!("({} | PLAIN)?", section.rest);
         }
         let free = match silent {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::formats::Syntax;
 use super::section::{Outcome, Section};
 use super::tool::Tool;
 use super::{AnswerEvent, AnswerFormat, ToolFormat};
@@ -30,6 +31,10 @@ pub struct AnswerParser {
     is_over: bool,
     /// Bytes of the prompt's end that the search for marks holds: they may begin a mark, and are never text.
     held: usize,
+    /// Whether the calls that are read stand in the reasoning, which goes on behind them.
+    in_reasoning: bool,
+    /// The rest of the mark that ends the prompt, while the answer repeats that mark.
+    echo: &'static str,
 }
 
 #[derive(Debug)]
@@ -45,9 +50,10 @@ struct Marks {
     strings: Arc<StopStrings>,
     meanings: Vec<Meaning>,
     texts: Vec<String>,
-    /// What ends reasoning, and then what begins it.
+    /// The marks that end reasoning, then those that begin it, then those that begin calls inside it.
     reasoning: Arc<StopStrings>,
     reasoning_begins: Vec<&'static str>,
+    calls_in_reasoning: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +80,8 @@ impl AnswerParser {
         search.find(&lead[..held]);
         let is_open = format.reasoning.is_some_and(|own| own.is_open(prompt, continued));
         let tools: Arc<[Tool]> = tools.into();
-        let mode = match addressed.filter(|own| prompt.ends_with(own.begin[0])) {
+        let begun = addressed.filter(|own| prompt.ends_with(own.begin[0]));
+        let mode = match begun {
             _ if is_open => Mode::Reasoning(marks.reasoning()),
             Some(own) => Mode::Calls(Box::new(Section::new(own, &tools, String::new(), ""))),
             None => Mode::Text(search),
@@ -89,6 +96,8 @@ impl AnswerParser {
             calls: 0,
             is_over: false,
             held: if matches!(mode, Mode::Text(_)) { held } else { 0 },
+            in_reasoning: false,
+            echo: begun.map_or("", |own| own.begin[0]),
             format,
             marks,
             mode,
@@ -115,7 +124,10 @@ impl AnswerParser {
         let mut events = Vec::new();
         let mut at = 0;
         while at < piece.len() && !self.is_over {
-            at += self.step(&piece[at..], &mut events);
+            at += match self.echo {
+                "" => self.step(&piece[at..], &mut events),
+                _ => self.skip_echo(&piece[at..], &mut events),
+            };
         }
         events
     }
@@ -127,6 +139,7 @@ impl AnswerParser {
         if self.is_over {
             return events;
         }
+        self.end_echo(&mut events);
         match std::mem::replace(&mut self.mode, self.marks.text()) {
             Mode::Text(mut search) => {
                 let text = search.finish();
@@ -136,12 +149,37 @@ impl AnswerParser {
             Mode::Reasoning(mut search) => self.put_reasoning(&search.finish(), &mut events),
             Mode::Calls(section) => {
                 if let Some(text) = section.finish(&mut events) {
-                    self.put_text(&text, &mut events);
+                    self.put_back(&text, &mut events);
                 }
             }
         }
         push_text(&mut events, &self.text.finish());
         events
+    }
+
+    /// Takes what repeats the mark that the prompt ends with; gives its length.
+    fn skip_echo(&mut self, piece: &str, events: &mut Vec<AnswerEvent>) -> usize {
+        let first = self.echo.chars().next().map_or(0, char::len_utf8);
+        let (first, rest) = self.echo.split_at(first);
+        if piece.starts_with(first) {
+            self.echo = rest;
+            return first.len();
+        }
+        self.end_echo(events);
+        0
+    }
+
+    /// The answer does not repeat the mark, or not all of it: what it has is read as any text.
+    fn end_echo(&mut self, events: &mut Vec<AnswerEvent>) {
+        let mark = self.format.addressed().map_or("", |own| own.begin[0]);
+        let taken = match std::mem::take(&mut self.echo) {
+            "" => return,
+            rest => &mark[..mark.len() - rest.len()],
+        };
+        let mut at = 0;
+        while at < taken.len() {
+            at += self.step(&taken[at..], events);
+        }
     }
 
     /// Takes a part of a piece; gives its length.
@@ -192,14 +230,26 @@ impl AnswerParser {
         if !self.may_be_bare || !matches!(self.mode, Mode::Text(_)) {
             return None;
         }
-        let space = piece.len() - piece.trim_start().len();
+        let is_named = matches!(self.format.tools.map(|own| &own.syntax), Some(Syntax::Named(_)));
+        // White space comes before no name.
+        let space = if is_named { 0 } else { piece.len() - piece.trim_start().len() };
         let first = piece[space..].chars().next()?;
         self.may_be_bare = false;
-        matches!(first, '{' | '[').then_some(space)
+        let begins = if is_named {
+            self.tools.iter().any(|tool| tool.name.starts_with(first))
+        } else {
+            matches!(first, '{' | '[')
+        };
+        begins.then_some(space)
     }
 
     /// Reasoning begins once more: models repeat the mark that ends a prompt. Elsewhere, it is what they reason about.
     fn meet_in_reasoning(&mut self, mark: usize, events: &mut Vec<AnswerEvent>) {
+        let begins = self.marks.reasoning_begins.len();
+        if let Some(call) = (mark - 1).checked_sub(begins) {
+            self.in_reasoning = true;
+            return self.begin_calls(self.marks.calls_in_reasoning[call]);
+        }
         self.mode = Mode::Reasoning(self.marks.reasoning());
         match self.reasoning.trims {
             true => self.reasoning.drop_space(),
@@ -234,39 +284,72 @@ impl AnswerParser {
         }
         match outcome {
             Outcome::More => {}
-            Outcome::Over => self.begin_text(),
+            Outcome::Over => self.end_calls(),
             Outcome::Unread(text) => {
-                self.begin_text();
+                self.end_calls();
                 self.search_again(&text, events);
             }
             Outcome::Text(text) => {
-                self.mode = self.marks.text();
-                self.put_text(&text, events);
+                self.mode = self.around_calls();
+                self.put_back(&text, events);
             }
             Outcome::Failed => {
-                self.mode = self.marks.text();
-                (self.text.trims, self.is_blank) = (false, false);
+                self.mode = self.around_calls();
+                let around = if self.in_reasoning { &mut self.reasoning } else { &mut self.text };
+                (around.trims, self.is_blank) = (false, false);
             }
+        }
+    }
+
+    /// Goes on with the text or reasoning behind calls.
+    fn end_calls(&mut self) {
+        if self.in_reasoning {
+            self.reasoning.drop_space();
+            self.mode = self.around_calls();
+        } else {
+            self.begin_text();
+        }
+    }
+
+    /// Returns the mode around the calls: reasoning or text.
+    fn around_calls(&self) -> Mode {
+        if self.in_reasoning { Mode::Reasoning(self.marks.reasoning()) } else { self.marks.text() }
+    }
+
+    /// Adds a text that turned out to be no call to what it stands in.
+    fn put_back(&mut self, text: &str, events: &mut Vec<AnswerEvent>) {
+        if self.in_reasoning {
+            self.put_reasoning(text, events);
+        } else {
+            self.put_text(text, events);
         }
     }
 
     /// Looks for marks in a text that is shorter than one, white space apart.
     fn search_again(&mut self, text: &str, events: &mut Vec<AnswerEvent>) {
-        if let Mode::Text(search) = &mut self.mode {
-            let certain = search.find(text).text;
-            self.put_text(&certain, events);
+        match &mut self.mode {
+            Mode::Text(search) => {
+                let certain = search.find(text).text;
+                self.put_text(&certain, events);
+            }
+            Mode::Reasoning(search) => {
+                let certain = search.find(text).text;
+                self.put_reasoning(&certain, events);
+            }
+            Mode::Calls(_) => {}
         }
     }
 
     fn begin_calls(&mut self, begin: &str) {
         let Some(format) = self.format.tools else { return };
         self.may_be_bare = false;
-        let space = self.text.finish();
+        let space = if self.in_reasoning { self.reasoning.finish() } else { self.text.finish() };
         self.mode = Mode::Calls(Box::new(Section::new(format, &self.tools, space, begin)));
     }
 
     /// Text comes behind a mark.
     fn begin_text(&mut self) {
+        self.in_reasoning = false;
         self.may_be_bare =
             matches!(self.mode, Mode::Reasoning(_)) && self.format.tools.is_some_and(|own| own.bare);
         self.text.drop_space();
@@ -303,15 +386,19 @@ impl Marks {
         }
         let texts: Vec<String> = marks.iter().map(|(text, _)| (*text).to_owned()).collect();
         let reasoning_begins = format.reasoning.map_or_else(Vec::new, |own| vec![own.begin, own.own_begin()]);
+        let calls_in_reasoning = format.tools.filter(|own| own.in_reasoning).map_or(&[][..], |own| own.begin);
         let ends = format.reasoning.map(|own| own.end).into_iter();
-        let reasoning: Vec<String> =
-            ends.chain(reasoning_begins.iter().copied()).map(str::to_owned).collect();
+        let reasoning: Vec<String> = ends
+            .chain(reasoning_begins.iter().chain(calls_in_reasoning).copied())
+            .map(str::to_owned)
+            .collect();
         Marks {
             strings: Arc::new(StopStrings::new(&texts)),
             meanings: marks.into_iter().map(|(_, meaning)| meaning).collect(),
             texts,
             reasoning: Arc::new(StopStrings::new(&reasoning)),
             reasoning_begins,
+            calls_in_reasoning,
         }
     }
 

@@ -60,6 +60,14 @@ pub const FORMATS: &[ReasoningFormat] = &[
         cut: "<|end|><|begin|>assistant<|content|>",
     },
     ReasoningFormat {
+        name: "kimi-k3",
+        begin: "<|open|>think<|sep|>",
+        end: "<|close|>think<|sep|>",
+        silent: &["<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"],
+        cut: "<|close|>think<|sep|><|open|>response<|sep|>",
+        ..EMPTY
+    },
+    ReasoningFormat {
         name: "cohere",
         begin: "<|START_THINKING|>",
         end: "<|END_THINKING|>",
@@ -113,13 +121,20 @@ impl ReasoningFormat {
         FORMATS.iter().map(|format| format.name)
     }
 
-    /// The format whose marks the template contains, or else the tokenizer has as tokens.
-    pub fn of(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> Option<&'static Self> {
-        let in_template =
-            |format: &&Self| template.is_some_and(|own| own.mentions(format.own_begin(), format.end));
-        let is_token = |mark: &str| tokenizer.is_some_and(|own| own.id(mark).is_some());
-        let in_vocabulary = |format: &&Self| is_token(format.begin) && is_token(format.end);
-        FORMATS.iter().find(in_template).or_else(|| FORMATS.iter().find(in_vocabulary))
+    /// The format whose marks a template contains.
+    pub(super) fn in_template(template: &ChatTemplate) -> Option<&'static Self> {
+        FORMATS.iter().find(|format| template.mentions(format.own_begin(), format.end))
+    }
+
+    /// The format that a prompt opens.
+    pub(super) fn opened_by(prompt: &str) -> Option<&'static Self> {
+        FORMATS.iter().find(|format| format.is_open(prompt, None))
+    }
+
+    /// The format whose marks are tokens.
+    pub(super) fn in_vocabulary(tokenizer: &Tokenizer) -> Option<&'static Self> {
+        let is_token = |mark: &str| tokenizer.id(mark).is_some();
+        FORMATS.iter().find(|format| is_token(format.begin) && is_token(format.end))
     }
 
     /// Whether an answer to this prompt begins inside the reasoning. `continued` is the content that the prompt ends

@@ -24,8 +24,12 @@ pub(super) struct Section {
     raw: String,
     /// Text between calls that may become a mark, without white space.
     held: String,
+    /// Where the text of the first call begins in `raw`.
+    start: usize,
     /// Whether there was a begin mark. Without one, only a declared name makes a call.
     is_marked: bool,
+    /// Whether nothing but a declared name may stand before the arguments, which are an object.
+    is_strict: bool,
     is_first: bool,
     in_list: bool,
     list_ended: bool,
@@ -84,6 +88,10 @@ impl Section {
         space: String,
         begin: &str,
     ) -> Section {
+        let raw = space + begin;
+        let is_marked = !begin.is_empty() && format.recipient().is_empty();
+        let is_strict = !is_marked
+            && matches!(&format.syntax, Syntax::Named(heads) if heads.call.is_empty() && heads.id.is_empty());
         Section {
             format,
             tools: Arc::clone(tools),
@@ -92,9 +100,11 @@ impl Section {
             call: Call::default(),
             index: None,
             sent: 0,
-            raw: space + begin,
+            start: raw.len(),
+            raw,
             held: String::new(),
-            is_marked: !begin.is_empty() && format.recipient().is_empty(),
+            is_marked,
+            is_strict,
             is_first: true,
             in_list: false,
             list_ended: false,
@@ -110,9 +120,15 @@ impl Section {
     ) -> (usize, Outcome) {
         let mut at = 0;
         while at < text.len() {
+            let in_head = self.is_strict && self.is_first && self.call.arguments.is_empty();
+            let char = text[at..].chars().next().expect("text is left");
+            if in_head && !self.may_be_call(char) {
+                return (at, Outcome::Text(std::mem::take(&mut self.raw)));
+            }
             let outcome = match &mut self.reader {
                 Some(reader) => {
-                    let (taken, progress) = reader.read(&text[at..], &mut self.call);
+                    let end = if in_head { at + char.len_utf8() } else { text.len() };
+                    let (taken, progress) = reader.read(&text[at..end], &mut self.call);
                     self.raw.push_str(&text[at..at + taken]);
                     at += taken;
                     let outcome = self.report(progress, count, events);
@@ -123,7 +139,6 @@ impl Section {
                     outcome
                 }
                 None => {
-                    let char = text[at..].chars().next().expect("text is left");
                     let (is_taken, outcome) = self.between(char);
                     at += if is_taken { char.len_utf8() } else { 0 };
                     outcome
@@ -147,6 +162,19 @@ impl Section {
     /// Calls that are whole.
     pub(super) fn has_calls(&self) -> bool {
         !self.is_first
+    }
+
+    /// Whether what was read of a call may be a declared name, white space and the start of an object, once `char` is added.
+    fn may_be_call(&self, char: char) -> bool {
+        if self.call.name.is_some() {
+            return char.is_whitespace() || char == '{';
+        }
+        let head = &self.raw[self.start..];
+        let names = self.tools.iter().map(|tool| &tool.name[..]).chain([self.format.recipient()]);
+        names.filter(|name| !name.is_empty()).any(|name| match head.strip_prefix(name) {
+            Some(space) => space.trim().is_empty() && char.is_whitespace(),
+            None => name.strip_prefix(head).is_some_and(|rest| rest.starts_with(char)),
+        })
     }
 
     /// A character between calls; whether it was taken.

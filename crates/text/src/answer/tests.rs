@@ -436,6 +436,11 @@ fn text_that_is_addressed_loses_its_address() {
     check("other\n{\"days\": 1}", &["other\n{\"days\": 1}"]);
     check("add\n{\"days", &["0:add({\"days!add\n{\"days"]);
     check("al", &["al"]);
+    // The prompt ends with the mark; some models repeat it.
+    check(">>>add\n{\"days\": 1}", &["0:add({\"days\": 1})"]);
+    check(">>>all\nHi", &["Hi"]);
+    check(">> add", &[">> add"]);
+    check(">>", &[">>"]);
     let mut parser = AnswerParser::new(own, &[], ">>>", None);
     let events = [parser.push("all\nHi >>>add\n{}"), parser.finish()].concat();
     assert_eq!(print(&joined(events)), ["Hi >>>add\n{}"]);
@@ -622,9 +627,153 @@ fn formats_are_found_in_what_templates_write() {
             format!("{{% set d = '｜DSML｜' %}}\n\n<{{{{ d }}}}{block}>{invoke}\n</{{{{ d }}}}{block}>");
         assert_eq!(found(&calls, "<think>"), name);
     }
+    let spaced = invoke.replace("invoke", " invoke").replace("parameter", " parameter");
+    let calls = format!("{{% set d = '｜DSML｜' %}}\n\n<{{{{ d }}}} calls>{spaced}\n</{{{{ d }}}} calls>");
+    assert_eq!(found(&calls, "<think>"), "deepseek-v4.1");
     let named = each("{{ '>>>' + f.name + '\\n' + f.arguments | tojson }}", "");
     assert_eq!(found(&named, ">>>"), "functionary");
     assert_eq!(found("", ""), "");
+}
+
+/// As Kimi K3's, whose marks are made of parts.
+const PARTS: &str = "{% macro open(tag, more='') %}<|open|>{{ tag }}{{ more }}<|sep|>{% endmacro -%}
+{%- macro close(tag) %}<|close|>{{ tag }}<|sep|>{% endmacro -%}
+{%- if tools %}{{ tools | tojson }}{% endif -%}
+{%- for m in messages -%}
+{{- open('message', ' role=\"' + m.role + '\"') -}}
+{%- if m.role == 'assistant' -%}
+{{- open('think') + close('think') + open('response') + (m.content or '') + close('response') -}}
+{%- if m.tool_calls -%}
+{{- open('tools') -}}
+{%- for c in m.tool_calls -%}
+{{- open('call', ' tool=\"' + c.function.name + '\" index=\"' + loop.index | string + '\"') -}}
+{%- for k, v in c.function.arguments.items() -%}
+{{- open('argument', ' key=\"' + k + '\" type=\"' + ('string' if v is string else 'number') + '\"') -}}
+{{- v -}}{{- close('argument') -}}
+{%- endfor -%}
+{{- close('call') -}}
+{%- endfor -%}
+{{- close('tools') -}}
+{%- endif -%}
+{%- else -%}{{- m.content -}}{%- endif -%}
+{{- close('message') -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- open('message', ' role=\"assistant\"') + open('think') -}}{%- endif -%}";
+
+#[test]
+fn formats_are_found_in_templates_that_put_marks_together() {
+    let template = ChatTemplate::new(PARTS).unwrap();
+    let found = AnswerFormat::of(Some(&template), None);
+    assert_eq!(found, format("kimi-k3", "kimi-k3"));
+    let answer = two_calls(&template).unwrap();
+    let (calls, _) = read(events(AnswerFormat { reasoning: None, ..found }, "", &[&answer]));
+    assert_eq!(calls[1], ("add".to_owned(), json!({"days": 2})));
+}
+
+/// As GLM-4's.
+const HEADERS: &str = "{%- if tools %}<|system|>\n{{ tools | tojson }}{% endif -%}
+{%- for m in messages %}<|{{ m.role }}|>{{ m.metadata or '' }}\n{{ m.content }}{% endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}{# observation #}";
+
+#[test]
+fn calls_may_stand_in_the_header_of_a_message() {
+    let template = ChatTemplate::new(HEADERS).unwrap();
+    let found = AnswerFormat::of(Some(&template), None);
+    assert_eq!(found, format("glm-4", ""));
+    let calls = "add\n{\"days\": 1}<|assistant|>get_weather\n{}";
+    let check = |text: &str, expected: &[&str]| check_after("<|assistant|>", found, text, expected);
+    check(calls, &["0:add({\"days\": 1})", "1:get_weather({})"]);
+    check("\nadd\n{\"days\": 1}", &["\nadd\n{\"days\": 1}"]);
+    check("add up\n{}", &["add up\n{}"]);
+    check("adding\n{}", &["adding\n{}"]);
+    check("add\nall of it", &["add\nall of it"]);
+    check("other\n{}", &["other\n{}"]);
+    let messages = [
+        json!({"role": "user", "content": "Hello"}),
+        json!({"role": "assistant", "content": null, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{\"days\": 1}"}}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": "2"}),
+    ];
+    let prompt =
+        template.render_chat(&crate::ChatContext { tools: None, ..crate::ChatContext::new(&messages) });
+    let expected = "<|user|>\nHello<|assistant|>add\n{\"days\": 1}<|observation|>\n2<|assistant|>";
+    assert_eq!(prompt.unwrap().text, expected);
+}
+
+#[test]
+fn grammars_let_calls_stand_where_models_write_them() {
+    let check = |name: &str, phase, is_parallel, choice: &ToolChoice, text: &str, expected: bool| {
+        let own = format(name, name);
+        let tokenizer = with_marks(&own);
+        let tools = tools();
+        let rules = AnswerRules { tools: &tools[1..], choice, only: None, is_parallel, phase, text: None };
+        let grammar = own.grammar(&rules, &tokenizer).unwrap().unwrap();
+        let grammar = GrammarCompiler::new(Arc::clone(&tokenizer)).compile(&Constraint::Lark(grammar.into()));
+        let (taken, may_end) = accepted(grammar.unwrap().matcher(), &tokenizer, text);
+        assert_eq!(taken == text && may_end, expected, "{name} {choice:?}: {taken:?} of {text:?}");
+    };
+    let call = "<|tools_prefix|>[{\"add\": {\"days\": 1}}]<|tools_suffix|>";
+    let inside = format!("<|inner_prefix|>Hm. {call}");
+    let (before, must) = (ReasoningPhase::Before, &ToolChoice::Required);
+    for choice in [must, &ToolChoice::Auto] {
+        let check = |text: &str, expected| check("apertus", before, true, choice, text, expected);
+        check(&inside, true);
+        check(&format!("{inside} So.<|inner_suffix|>One."), true);
+        check(&format!("{inside} Again. {call}"), true);
+        check(&format!("<|inner_prefix|>Hm.<|inner_suffix|>{call}"), true);
+        check(call, true);
+        check("<|inner_prefix|>Hm.<|inner_suffix|>One.", choice != must);
+        check("<|inner_prefix|>Hm.", false);
+        check(&inside.replace("days", "other"), false);
+    }
+    check("apertus", before, false, must, &inside, true);
+    check("apertus", ReasoningPhase::Inside, true, must, &format!("Hm.{call}"), true);
+    let tools = "<|open|>tools<|sep|><|open|>call tool=\"add\" index=\"1\"<|sep|><|open|>argument key=\"days\" \
+                 type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>";
+    let empty = "<|open|>response<|sep|><|close|>response<|sep|>";
+    let after = ReasoningPhase::After;
+    check("kimi-k3", after, true, must, &format!("{empty}{tools}"), true);
+    check("kimi-k3", after, true, must, tools, true);
+    check("kimi-k3", after, true, must, &tools.replace(">2<", ">two<"), false);
+    check("kimi-k3", after, true, must, &tools.replace("number", "string"), false);
+    check("kimi-k3", after, true, must, empty, false);
+    let said = empty.replace("<|close|>", "Look.<|close|>");
+    check("kimi-k3", after, true, &ToolChoice::Auto, &format!("{said}{tools}<|close|>message<|sep|>"), true);
+    for (text, in_auto, in_must) in [
+        ("add\n{\"days\": 1}", true, true),
+        ("add\n{\"days\": 1}<|assistant|>add\n{\"days\": 2}", true, true),
+        ("add\n{\"other\": 1}", false, false),
+        ("\nAll is well.", true, false),
+    ] {
+        check("glm-4", after, true, &ToolChoice::Auto, text, in_auto);
+        check("glm-4", after, true, must, text, in_must);
+    }
+}
+
+#[test]
+fn arguments_are_those_that_are_declared() {
+    let own = format("hermes", "");
+    let tokenizer = with_marks(&own);
+    let check = |parameters: Value, expected: bool| {
+        let function = json!({"name": "f", "parameters": parameters});
+        let tools = Tool::list(&[json!({"type": "function", "function": function})]).unwrap();
+        let grammar = compiled(own, &tokenizer, &tools, &ToolChoice::Required).unwrap();
+        let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": 2}}\n</tool_call>";
+        let (taken, _) = accepted(grammar.matcher(), &tokenizer, call);
+        assert_eq!(taken == call, expected, "{parameters}: {taken}");
+    };
+    let a = json!({"a": {"type": "integer"}});
+    check(json!({"type": "object", "properties": a}), false);
+    check(json!({"type": "object", "properties": a, "required": ["a"]}), false);
+    check(json!({"type": "object", "properties": a, "additionalProperties": true}), true);
+    check(json!({"type": "object", "properties": a, "additionalProperties": {"type": "integer"}}), true);
+    check(
+        json!({"type": "object", "properties": a, "patternProperties": {"^b$": {"type": "integer"}}}),
+        true,
+    );
+    check(json!({"type": "object", "properties": a, "required": ["a", "b"]}), true);
+    check(json!({"type": "object", "properties": {}}), true);
+    check(json!({"type": "object"}), true);
 }
 
 #[test]
@@ -793,6 +942,23 @@ fn grammars_take_what_every_format_writes() {
     }
 }
 
+#[test]
+fn a_tool_that_is_named_is_called_once() {
+    let two = [1, -2].map(|days| ("add", json!({ "days": days })));
+    let choice = ToolChoice::Named("add".to_owned());
+    for format in FORMATS {
+        let own = self::format(format.name, "");
+        let tokenizer = with_marks(&own);
+        let grammar = compiled(own, &tokenizer, &tools(), &choice).unwrap();
+        let one = written(format, &two[..1]);
+        let (taken, may_end) = accepted(grammar.matcher(), &tokenizer, &one);
+        assert!(may_end, "{}: {taken:?} of {one:?}", format.name);
+        let again = written(format, &two);
+        let (taken, _) = accepted(grammar.matcher(), &tokenizer, &again);
+        assert!(taken.len() <= one.len(), "{}: {taken:?}", format.name);
+    }
+}
+
 /// Schemas that clients send, and schemas that no format can write.
 fn schemas() -> Vec<Value> {
     let one = |schema: Value| json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
@@ -858,6 +1024,8 @@ fn every_format_can_write_every_schema_or_a_simpler_one() {
         "glm",
         "minimax",
         "deepseek-v3.2",
+        "kimi-k3",
+        "glm-4",
         "lfm",
         "gemma-4",
         "functionary",
@@ -939,4 +1107,95 @@ fn grammars_of_all_formats_compile_and_take_calls() {
             }
         }
     }
+}
+
+#[test]
+fn calls_of_kimi_k3_have_types_and_stand_behind_the_text() {
+    let own = format("kimi-k3", "kimi-k3");
+    let argument = |key: &str, kind: &str, value: &str| {
+        format!("<|open|>argument key=\"{key}\" type=\"{kind}\"<|sep|>{value}<|close|>argument<|sep|>")
+    };
+    let call = |name: &str, index: usize, arguments: &str| {
+        format!("<|open|>call tool=\"{name}\" index=\"{index}\"<|sep|>{arguments}<|close|>call<|sep|>")
+    };
+    let first = call(
+        "get_weather",
+        1,
+        &[argument("city", "string", "Paris <b>"), argument("days", "number", "3")].concat(),
+    );
+    let second = call("add", 2, &argument("deep", "object", "{\"a\": [1]}"));
+    let tools = format!("<|open|>tools<|sep|>{first}{second}<|close|>tools<|sep|>");
+    let calls = ["0:get_weather({\"city\": \"Paris <b>\", \"days\": 3})", "1:add({\"deep\": {\"a\": [1]}})"];
+    let response = |text: &str| format!("<|open|>response<|sep|>{text}<|close|>response<|sep|>");
+    let end = "<|close|>message<|sep|>";
+    let thinking = "<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>";
+    check_after(
+        thinking,
+        own,
+        &format!("Hm.<|close|>think<|sep|>{}{tools}{end}", response("Look:")),
+        &["REASONING:Hm.", "Look:", calls[0], calls[1]],
+    );
+    let plain = "<|open|>message role=\"assistant\"<|sep|><|open|>response<|sep|>";
+    check_after(plain, own, &format!("<|close|>response<|sep|>{tools}{end}"), &calls);
+    check_after(plain, own, &format!("Hi.<|close|>response<|sep|>{end}"), &["Hi."]);
+    // A value that is declared as a text is read as one, whatever type the model names.
+    let text = format!("<|open|>tools<|sep|>{}", call("add", 1, &argument("city", "number", "5")));
+    check_after(plain, own, &text, &["0:add({\"city\": \"5\"})"]);
+}
+
+#[test]
+fn calls_of_deepseek_v4_1_have_spaced_marks() {
+    let parameter = |key: &str, text: bool, value: &str| {
+        format!("<｜DSML｜ parameter name=\"{key}\" string=\"{text}\">{value}</｜DSML｜ parameter>\n")
+    };
+    let call = |name: &str, parameters: String| {
+        format!("<｜DSML｜ invoke name=\"{name}\">\n{parameters}</｜DSML｜ invoke>\n")
+    };
+    let first = call("get_weather", parameter("city", true, "Rome") + &parameter("days", false, "2"));
+    let text = format!("Look.\n\n<｜DSML｜ calls>\n{first}{}</｜DSML｜ calls>", call("add", String::new()));
+    check(
+        "deepseek-v4.1",
+        &text,
+        &["Look.", "0:get_weather({\"city\": \"Rome\", \"days\": 2})", "1:add({})"],
+    );
+}
+
+#[test]
+fn marks_of_functionary_begin_calls_of_declared_functions_alone() {
+    let own = format("functionary", "");
+    let check = |text: &str, expected: &[&str]| check_after("Hi>>>", own, text, expected);
+    check("all\nHello", &["Hello"]);
+    check("all\nTry\n>>> add(1, 2)\n3\n>>> x", &["Try\n>>> add(1, 2)\n3\n>>> x"]);
+    check("all\na >>>b\n{\"x\": 1}", &["a >>>b\n{\"x\": 1}"]);
+    check("all\n>>> all([])\nTrue >>>allow\n1", &[">>> all([])\nTrue >>>allow\n1"]);
+    check("all\nLook.>>>add\n{\"days\": 1}", &["Look.", "0:add({\"days\": 1})"]);
+    check("all\n>>>>>>add\n{\"days\": 1}", &[">>>", "0:add({\"days\": 1})"]);
+    check("add \n{\"days\": 1}>>>all\nDone.", &["0:add({\"days\": 1})", "Done."]);
+    check("addition\n{}", &["addition\n{}"]);
+}
+
+#[test]
+fn apertus_may_call_in_the_middle_of_its_reasoning() {
+    let own = format("apertus", "apertus");
+    let call = "<|tools_prefix|>[{\"add\": {\"days\": 1}}]<|tools_suffix|>";
+    let prompt = "<|assistant_start|>";
+    check_after(
+        prompt,
+        own,
+        &format!("<|inner_prefix|>Let me see. {call} So it is one.<|inner_suffix|>One."),
+        &["REASONING:Let me see.", "0:add({\"days\": 1})", "REASONING:So it is one.", "One."],
+    );
+    check_after(
+        prompt,
+        own,
+        &format!("<|inner_prefix|>Hm.{call}"),
+        &["REASONING:Hm.", "0:add({\"days\": 1})"],
+    );
+    check_after(
+        prompt,
+        own,
+        "<|inner_prefix|>Hm. <|tools_prefix|>none<|inner_suffix|>One.",
+        &["REASONING:Hm. <|tools_prefix|>none", "One."],
+    );
+    check_after(prompt, own, &format!("One.{call}"), &["One.", "0:add({\"days\": 1})"]);
 }

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use toktrie::{InferenceCapabilities, TokEnv};
 
 use super::cache::Cache;
+use super::schema::UniqueMap;
+use super::unique::{MarkedTokens, UniqueItems};
 use super::vocabulary::Vocabulary;
 use super::{Constraint, ConstraintError, Matcher, gbnf, lark, regex, schema};
 use crate::{Error, Tokenizer};
@@ -32,7 +34,7 @@ static COMPILING: AtomicUsize = AtomicUsize::new(0);
 pub struct GrammarCompiler {
     tokenizer: Arc<Tokenizer>,
     /// Made for the first constraint: few models ever get one.
-    factory: OnceLock<Result<Arc<ParserFactory>, String>>,
+    factory: OnceLock<Result<Arc<Factory>, String>>,
     cache: Mutex<Cache<Grammar>>,
 }
 
@@ -77,8 +79,9 @@ impl GrammarCompiler {
         let kind = constraint.name();
         let vocabulary = self.tokenizer.vocab_size();
         let start = in_time(kind, move || {
-            let parser = source.compile(&factory, kind)?;
-            Matcher::new(llguidance::Matcher::new(Ok(parser)), vocabulary, kind)
+            let (parser, unique) = source.compile(&factory.parsers, kind)?;
+            let unique = unique.map(|map| UniqueItems::new(Arc::new(map), factory.marked()));
+            Matcher::new(parser, unique, vocabulary, kind)
         })?;
         Ok(Grammar(Arc::new(Compiled { start: Mutex::new(start), constraint: constraint.clone() })))
     }
@@ -139,14 +142,19 @@ enum Source {
 }
 
 impl Source {
-    fn compile(self, factory: &ParserFactory, kind: &'static str) -> Result<TokenParser, ConstraintError> {
+    fn compile(
+        self,
+        factory: &ParserFactory,
+        kind: &'static str,
+    ) -> Result<(TokenParser, Option<UniqueMap>), ConstraintError> {
         let refuse = |error: &str| ConstraintError::new(kind, tidied(error));
         let compile = |grammar| factory.create_parser(grammar).map_err(|error| error.to_string());
-        match self {
+        let parser = match self {
             Source::Schema(schema) => {
-                let prepared = schema::prepare(&schema)?;
-                let parser = compile(TopLevelGrammar::from_json_schema(prepared.clone()));
-                parser.map_err(|error| locate(factory, &prepared, &error))
+                let prepared = schema::prepare(&schema, true)?;
+                let parser = compile(TopLevelGrammar::from_json_schema(prepared.schema.clone()));
+                let parser = parser.map_err(|error| locate(factory, &prepared.schema, &error))?;
+                return Ok((parser, prepared.unique));
             }
             Source::Regex(expression) => {
                 compile(TopLevelGrammar::from_regex(&expression)).map_err(|error| refuse(&error))
@@ -158,12 +166,27 @@ impl Source {
             Source::Prepared(grammar) => {
                 compile(TopLevelGrammar::from_lark(grammar)).map_err(|error| refuse(&error))
             }
-        }
+        };
+        Ok((parser?, None))
     }
 }
 
-/// What is made once for all grammars: the trie of tokens, and masks of those that often come together.
-fn factory(tokenizer: &Arc<Tokenizer>) -> Result<Arc<ParserFactory>, String> {
+/// The parts that all grammars of a tokenizer share.
+struct Factory {
+    /// With the trie of tokens, and masks of those that often come together.
+    parsers: ParserFactory,
+    /// Made for the first schema with unique items.
+    marked: OnceLock<Arc<MarkedTokens>>,
+}
+
+impl Factory {
+    fn marked(&self) -> Arc<MarkedTokens> {
+        let make = || Arc::new(MarkedTokens::new(self.parsers.tok_env().tok_trie()));
+        Arc::clone(self.marked.get_or_init(make))
+    }
+}
+
+fn factory(tokenizer: &Arc<Tokenizer>) -> Result<Arc<Factory>, String> {
     let environment: TokEnv = Arc::new(Vocabulary::new(tokenizer)?);
     let slices = SlicedBiasComputer::general_slices();
     let factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices);
@@ -176,7 +199,7 @@ fn factory(tokenizer: &Arc<Tokenizer>) -> Result<Arc<ParserFactory>, String> {
         verbose_errors: false,
         ..ParserLimits::default()
     };
-    Ok(Arc::new(factory))
+    Ok(Arc::new(Factory { parsers: factory, marked: OnceLock::new() }))
 }
 
 /// Compiles on a thread of its own, which has the stack for it, and gives up when it takes too long.

@@ -155,7 +155,10 @@ impl<'a> Scan<'a> {
         };
         let length = values.byte_offset();
         let value = match name {
-            "%json" => schema::prepare(&value).map_err(|error| self.refuse(&error.to_string()))?,
+            "%json" => {
+                let prepared = schema::prepare(&value, false);
+                prepared.map_err(|error| self.refuse(&error.to_string()))?.schema
+            }
             "%llguidance" if value["allow_invalid_utf8"] == true => {
                 return Err(self.refuse("`allow_invalid_utf8` is not supported: answers are texts"));
             }

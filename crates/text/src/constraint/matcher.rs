@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 
+use llguidance::{TokenParser, panic_utils};
 use toktrie::SimpleVob;
 
 use super::ConstraintError;
+use super::unique::UniqueItems;
 use crate::Error;
 
 /// Where one sequence is in its grammar.
@@ -13,8 +16,12 @@ use crate::Error;
 /// Some texts can only go on in one way. Their tokens are then chosen at once, as the tokenizer cuts the text, so that a
 /// sequence gets the same tokens whether it takes them one by one or together.
 pub struct Matcher {
-    inner: llguidance::Matcher,
-    /// Tokens that `inner` has taken and the sequence has not.
+    parser: TokenParser,
+    /// Why the parser cannot go on.
+    failure: Option<String>,
+    /// If the schema has arrays with unique items.
+    unique: Option<UniqueItems>,
+    /// Tokens that the parser has taken and the sequence has not.
     forced: VecDeque<u32>,
     vocabulary: usize,
     constraint: &'static str,
@@ -50,14 +57,20 @@ impl TokenMask {
     }
 }
 
+/// The problem where the mask is empty.
+const NO_TOKEN: &str = "no token of the vocabulary goes on as the constraint asks";
+
 impl Matcher {
     /// A matcher at the start of an answer, which has computed its first mask: what fails there fails here.
     pub(super) fn new(
-        inner: llguidance::Matcher,
+        mut parser: TokenParser,
+        unique: Option<UniqueItems>,
         vocabulary: usize,
         constraint: &'static str,
     ) -> Result<Matcher, ConstraintError> {
-        let mut matcher = Matcher { inner, forced: VecDeque::new(), vocabulary, constraint };
+        parser.start_without_prompt();
+        let forced = VecDeque::new();
+        let mut matcher = Matcher { parser, failure: None, unique, forced, vocabulary, constraint };
         matcher.force()?;
         matcher.compute_mask()?;
         Ok(matcher)
@@ -65,7 +78,13 @@ impl Matcher {
 
     /// A copy that shares no caches.
     pub(super) fn independent(&self) -> Matcher {
-        Matcher { inner: self.inner.deep_clone(), forced: self.forced.clone(), ..*self }
+        Matcher {
+            parser: self.parser.deep_clone(),
+            failure: self.failure.clone(),
+            unique: self.unique.clone(),
+            forced: self.forced.clone(),
+            ..*self
+        }
     }
 
     /// The tokens that may come next. Those that end a text are among them where the answer may end.
@@ -77,15 +96,30 @@ impl Matcher {
     }
 
     fn compute_mask(&mut self) -> Result<TokenMask, ConstraintError> {
-        let mask = match self.forced.front() {
-            Some(&token) => {
-                let mut mask = SimpleVob::alloc(self.vocabulary);
-                mask.allow_token(token);
-                Ok(mask)
+        if let Some(&token) = self.forced.front() {
+            let mut mask = SimpleVob::alloc(self.vocabulary);
+            mask.allow_token(token);
+            return Ok(TokenMask(mask));
+        }
+        let mut mask = self.run(|parser| {
+            if parser.stopped() {
+                Ok(parser.token_env.tok_trie().eos_token_set())
+            } else {
+                parser.compute_mask()
             }
-            None => self.inner.compute_mask_or_eos(),
-        };
-        mask.map(TokenMask).map_err(|_| self.error())
+        })?;
+        if let Some(unique) = self.unique.take_if(|_| !self.parser.stopped()) {
+            let narrowed = self.run(|parser| {
+                unique.narrow(parser, &mut mask);
+                Ok::<_, String>(())
+            });
+            self.unique = Some(unique);
+            narrowed?;
+            if mask.is_zero() {
+                return Err(self.fail(NO_TOKEN.to_owned()));
+            }
+        }
+        Ok(TokenMask(mask))
     }
 
     /// Takes the token that was chosen, which must be one that the mask allows and that does not end the text.
@@ -100,7 +134,7 @@ impl Matcher {
             }
             Some(_) => Err(self.refusal(format!("token {token} is not the one that must come here")).into()),
             None => {
-                self.inner.consume_token(token).map_err(|_| self.error())?;
+                self.take(&[token])?;
                 Ok(self.force()?)
             }
         }
@@ -113,30 +147,65 @@ impl Matcher {
 
     /// Whether the text may end here.
     pub fn may_end(&mut self) -> bool {
-        self.forced.is_empty() && self.inner.is_accepting().unwrap_or(false)
+        self.forced.is_empty() && self.run(|parser| Ok::<_, String>(parser.is_accepting())).unwrap_or(false)
     }
 
     /// Whether the text must end here.
     pub fn is_complete(&self) -> bool {
-        self.forced.is_empty() && self.inner.is_stopped() && !self.inner.is_error()
+        self.forced.is_empty() && self.parser.stopped() && self.failure.is_none()
     }
 
     /// Takes the tokens that come next whatever is chosen.
     fn force(&mut self) -> Result<(), ConstraintError> {
-        if !self.inner.is_stopped() {
-            self.forced.extend(self.inner.consume_ff_tokens());
+        if self.parser.stopped() {
+            return Ok(());
         }
-        if self.inner.is_error() { Err(self.error()) } else { Ok(()) }
+        let forced = self.run(|parser| Ok::<_, String>(parser.compute_ff_tokens()))?;
+        if !forced.is_empty() {
+            self.take(&forced)?;
+            self.forced.extend(forced);
+        }
+        Ok(())
     }
 
-    /// Why the grammar cannot go on.
-    fn error(&self) -> ConstraintError {
-        let problem = self.inner.get_error().unwrap_or_else(|| self.inner.stop_reason().to_string());
+    /// Lets the parser take tokens.
+    fn take(&mut self, tokens: &[u32]) -> Result<(), ConstraintError> {
+        for &token in tokens {
+            self.run(|parser| parser.consume_token(token))?;
+            let Some(unique) = &mut self.unique else { continue };
+            if !unique.take(self.parser.token_env.tok_trie().token(token)) {
+                return Err(self.fail("an item would come twice".to_owned()));
+            }
+        }
+        self.run(TokenParser::check_stop)?;
+        Ok(())
+    }
+
+    /// Asks the parser, unless it failed before.
+    fn run<T, E: fmt::Display>(
+        &mut self,
+        work: impl FnOnce(&mut TokenParser) -> Result<T, E>,
+    ) -> Result<T, ConstraintError> {
+        if let Some(failure) = &self.failure {
+            return Err(self.refusal(failure.clone()));
+        }
+        let parser = &mut self.parser;
+        match panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(work(parser)))) {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(self.fail(error.to_string())),
+            Err(panic) => Err(self.fail(panic.to_string())),
+        }
+    }
+
+    /// Notes why the grammar cannot go on.
+    fn fail(&mut self, problem: String) -> ConstraintError {
         let first = problem.lines().next().unwrap_or_default();
-        self.refusal(match first {
-            "NoExtensionBias" => "no token of the vocabulary goes on as the constraint asks".to_owned(),
+        let failure = match first {
+            "NoExtensionBias" | NO_TOKEN => NO_TOKEN.to_owned(),
             other => format!("it cannot be enforced any further: {other}"),
-        })
+        };
+        self.failure = Some(failure.clone());
+        self.refusal(failure)
     }
 
     fn refusal(&self, problem: String) -> ConstraintError {

@@ -12,6 +12,7 @@ mod lark;
 mod matcher;
 mod regex;
 mod schema;
+mod unique;
 mod vocabulary;
 
 #[cfg(test)]
@@ -38,8 +39,10 @@ use crate::Tokenizer;
 pub enum Constraint {
     /// JSON that a schema accepts: JSON Schema, draft 2020-12, and the older forms of its keywords. Keywords and formats
     /// that no draft knows are annotations. Keywords that constrain in ways that cannot be enforced are errors, such as
-    /// `not` with a pattern, `uniqueItems` of any texts, or references to other documents. `format` is enforced.
-    /// Properties come in the order of the schema.
+    /// `not` with a format, or references to other documents. `format` is enforced. Properties come in the order of the
+    /// schema. Items of `uniqueItems` are compared while they are written; inside of [`Constraint::Lark`], they are
+    /// supported if they have few values. With `"x-guidance": {"whitespace_flexible": false}` at the root of the schema,
+    /// there is no white space between the parts.
     JsonSchema(Arc<Value>),
     /// Any JSON object.
     JsonObject,

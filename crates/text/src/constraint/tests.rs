@@ -211,12 +211,12 @@ fn gbnf_matches_character_by_character() {
 fn schema_errors_name_the_pointer_and_the_keyword() {
     for (value, expected) in [
         (
-            json!({ "properties": { "a~/b": { "not": { "pattern": "a" } } } }),
+            json!({ "properties": { "a~/b": { "not": { "format": "date" } } } }),
             "json_schema at /properties/a~0~1b, keyword `not`: values that do not fit it cannot be told from others, which is not supported",
         ),
         (
-            json!({ "items": { "uniqueItems": true } }),
-            "json_schema at /items, keyword `uniqueItems`: supported for items of few values",
+            json!({ "items": { "minContains": 65, "contains": {} } }),
+            "json_schema at /items, keyword `minContains`: 65 items are not supported",
         ),
         (
             json!({ "$ref": "https://x.org/s" }),
@@ -416,4 +416,14 @@ fn tokens_of_a_vocabulary_are_written_for_lark() {
     assert_eq!(token_as_lark(&bytes(), "<|call|>").as_deref(), Some("<[3]>"));
     assert_eq!(token_as_lark(&bytes(), "<0x41>").as_deref(), Some("\"A\""));
     assert_eq!(token_as_lark(&bytes(), "<|none|>"), None);
+}
+
+#[test]
+fn json_has_no_white_space_if_its_schema_says_so() {
+    let object = json!({
+        "type": "object",
+        "properties": { "a": { "type": "array", "items": { "type": "integer" } } },
+        "x-guidance": { "whitespace_flexible": false },
+    });
+    check(&schema(object), &["{}", r#"{"a":[1,2]}"#], &[r#"{"a": [1,2]}"#, r#"{"a":[1, 2]}"#, "{ }", "{\n}"]);
 }

@@ -186,6 +186,16 @@ impl Companions {
         class.unwrap_or_default().trim_end_matches("Fast")
     }
 
+    /// Whether the class is code of the model's repository, and none of `transformers`.
+    pub(super) fn has_own_class(&self) -> bool {
+        self.tokenizer["auto_map"].get("AutoTokenizer").is_some_and(|code| !code.is_null())
+    }
+
+    /// The type of the model; empty if no file names it.
+    pub(super) fn model_type(&self) -> &str {
+        self.config["model_type"].as_str().unwrap_or_default()
+    }
+
     /// The text of a named special token, such as `unk_token`.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         content(&self.tokenizer[key])

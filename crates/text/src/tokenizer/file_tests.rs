@@ -150,6 +150,36 @@ fn ranked_vocabularies_give_the_ids_of_their_libraries() {
 }
 
 #[test]
+fn tiktoken_files_of_any_name_are_read_as_the_class_or_the_model_says() {
+    let Some(tokens) = ranked_tokens() else { return };
+    let own = |class: &str| json!({"tokenizer_class": class, "auto_map": {"AutoTokenizer": ["x.X", null]}});
+    let open = |name: &str, class: Value, model_type: &str| {
+        let config = json!({ "model_type": model_type });
+        let file = (name, tiktoken_file(&tokens));
+        folder(&[file, ("tokenizer_config.json", class), ("config.json", config)])
+    };
+    let first_special = |name: &str, class: Value, model_type: &str| {
+        let tokenizer = Tokenizer::from_directory(open(name, class, model_type).path()).unwrap();
+        tokenizer.token(tokens.len() as u32 + 1).unwrap().into_owned()
+    };
+    assert_eq!(first_special("x.tiktoken", own("HYTokenizer"), ""), "<|startoftext|>");
+    assert_eq!(first_special("hy.tiktoken", json!({}), ""), "<|startoftext|>");
+    assert_eq!(first_special("x.tiktoken", json!({}), "hunyuan_v1_dense"), "<|startoftext|>");
+    assert_eq!(first_special("x.tiktoken", json!({}), "qwen"), "<|im_start|>");
+    assert_eq!(first_special("x.tiktoken", json!({}), "kimi_k2"), "<|reserved_token_1024|>");
+    assert_eq!(first_special("tokenizer.model", json!({}), "chatglm"), "[MASK]");
+    for (name, class, found) in [
+        ("x.tiktoken", json!({}), "no file names the class"),
+        ("x.tiktoken", own("StrangeTokenizer"), "the class `StrangeTokenizer` is not known"),
+        ("tokenizer.model", own("StrangeTokenizer"), "the class `StrangeTokenizer` is not known"),
+    ] {
+        let error = refusal(open(name, class, "strange").path());
+        let known = "(known are QWenTokenizer, HYTokenizer, TikTokenTokenizer, ChatGLM4Tokenizer)";
+        assert!(error.contains(found) && error.contains(known), "{error}");
+    }
+}
+
+#[test]
 fn ranked_vocabularies_become_gguf() {
     let Some(tokens) = ranked_tokens() else { return };
     let tekken = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";

@@ -10,13 +10,14 @@ use super::{Tokenizer, lists, read};
 use crate::Error;
 
 /// The files that may hold a tokenizer, in the order of preference. (Other names that end in `.tiktoken` are known, too.)
-pub const FILES: [&str; 8] = [
+pub const FILES: [&str; 9] = [
     "tokenizer.json",
     "tekken.json",
     "tokenizer.model",
     "spiece.model",
     "tiktoken.model",
     "qwen.tiktoken",
+    "hy.tiktoken",
     "vocab.json",
     "vocab.txt",
 ];

@@ -77,6 +77,8 @@ impl RankedVocabulary {
 /// What the class of a tokenizer does with a tiktoken file.
 struct Rules {
     classes: &'static [&'static str],
+    /// How the types of models begin whose configuration names no class.
+    model_type: &'static str,
     /// The name of the file, if that tells the class.
     file: &'static str,
     pattern: &'static str,
@@ -109,6 +111,7 @@ const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}
 static RULES: &[Rules] = &[
     Rules {
         classes: &["QWenTokenizer"],
+        model_type: "qwen",
         file: "qwen.tiktoken",
         pattern: QWEN,
         composes: true,
@@ -119,6 +122,7 @@ static RULES: &[Rules] = &[
     },
     Rules {
         classes: &["HYTokenizer"],
+        model_type: "hunyuan",
         file: "hy.tiktoken",
         pattern: QWEN,
         composes: true,
@@ -129,6 +133,7 @@ static RULES: &[Rules] = &[
     },
     Rules {
         classes: &["TikTokenTokenizer"],
+        model_type: "kimi",
         file: "tiktoken.model",
         pattern: KIMI,
         composes: false,
@@ -139,6 +144,7 @@ static RULES: &[Rules] = &[
     },
     Rules {
         classes: &["ChatGLM4Tokenizer"],
+        model_type: "chatglm",
         file: "",
         pattern: LLAMA_3,
         composes: false,
@@ -166,6 +172,7 @@ static RULES: &[Rules] = &[
 /// Those of other files, as `transformers` reads them.
 static OTHERS: Rules = Rules {
     classes: &[],
+    model_type: "",
     file: "",
     pattern: LLAMA_3,
     composes: false,
@@ -177,6 +184,7 @@ static OTHERS: Rules = Rules {
 /// Those of Meta's own files of Llama 3, which have nothing next to them that names special tokens.
 static META: Rules = Rules {
     classes: &[],
+    model_type: "",
     file: "",
     pattern: LLAMA_3,
     composes: false,
@@ -228,7 +236,7 @@ pub(super) fn read(bytes: &[u8], path: &Path, companions: &Companions) -> Result
         add(&mut tokens, token, rank)?;
     }
     let end = check(&tokens)?;
-    let rules = rules(path, companions, tokens.len());
+    let rules = rules(path, companions, tokens.len())?;
     let listed = companions.indexed()?;
     let special: Vec<(String, u32)> = rules.names(end, &listed)?.into_iter().zip(end..).collect();
     let added = special.iter().map(|(name, _)| AddedToken::new(name, true)).collect::<Vec<_>>();
@@ -251,17 +259,35 @@ fn with_companions(mut added: Vec<AddedToken>, companions: &Companions) -> Resul
     Ok(added)
 }
 
-/// The rules of the class that the configuration names, or of the file's name.
-fn rules(path: &Path, companions: &Companions, ranks: usize) -> &'static Rules {
+/// The rules of the class that the configuration names, or of the file's name, or of the type of the model.
+///
+/// # Errors
+/// If the class is code that is not known, or nothing tells how words are cut.
+fn rules(path: &Path, companions: &Companions, ranks: usize) -> Result<&'static Rules, String> {
     let (class, file) = (companions.class(), path.file_name().and_then(|name| name.to_str()));
     let of_class = RULES.iter().find(|rules| rules.classes.contains(&class));
     let of_file = || RULES.iter().find(|rules| Some(rules.file) == file);
-    let names_none = !companions.names_special_tokens();
-    match of_class.or_else(of_file) {
-        Some(rules) => rules,
-        None if ranks == META_RANKS && names_none => &META,
-        None => &OTHERS,
+    let of_type = || {
+        let model_type = companions.model_type();
+        RULES.iter().find(|rules| model_type.starts_with(rules.model_type))
+    };
+    if let Some(rules) = of_class.or_else(of_file).or_else(of_type) {
+        return Ok(rules);
     }
+    let has_other_name = path.extension().is_some_and(|end| end == "tiktoken");
+    if companions.has_own_class() || has_other_name && class.is_empty() {
+        let found = match class {
+            "" => "and no file names the class of the tokenizer".to_owned(),
+            class => format!("and the class `{class}` is not known"),
+        };
+        let known: Vec<&str> = RULES.iter().flat_map(|rules| rules.classes).copied().collect();
+        return Err(format!(
+            "a tiktoken file does not say how words are cut, {found} (known are {})",
+            known.join(", ")
+        ));
+    }
+    let names_none = !companions.names_special_tokens();
+    Ok(if ranks == META_RANKS && names_none { &META } else { &OTHERS })
 }
 
 impl Rules {

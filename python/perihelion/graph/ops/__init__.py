@@ -17,6 +17,7 @@ from . import (
     products,
     random,
     reducescatter,
+    reduction,
     shapes,
 )
 from .along import *
@@ -30,7 +31,7 @@ from .make import *
 from .products import *
 from .shapes import *
 
-__all__ = ["allreduce", "bundled_allreduce", "complex", "random", "reducescatter"]
+__all__ = ["allreduce", "bundled_allreduce", "complex", "elementwise", "random", "reducescatter", "reduction"]
 __all__ += along.__all__
 __all__ += buffers.__all__
 __all__ += control.__all__
@@ -43,5 +44,5 @@ __all__ += products.__all__
 __all__ += shapes.__all__
 
 shorten(globals(), __all__)
-for _module in (allreduce, bundled_allreduce, complex, random, reducescatter):
+for _module in (allreduce, bundled_allreduce, complex, elementwise, random, reducescatter, reduction):
     shorten(vars(_module), _module.__all__)

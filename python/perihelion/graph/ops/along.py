@@ -32,12 +32,15 @@ __all__ = [
 
 
 def sum(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The sum along an axis, which stays with size 1."""
+    """The sum along an axis, which stays with size 1, in the dtype of `x`: of truth values, whether any is true.
+
+    To count truth values, cast them to an integer first.
+    """
     return _along("sum", x, axis)
 
 
 def mean(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The mean along an axis, which stays with size 1."""
+    """The mean along an axis, which stays with size 1, in the dtype of `x`: means of integers are rounded towards 0."""
     return _along("mean", x, axis)
 
 
@@ -76,7 +79,11 @@ def layer_norm(
         gamma: [n].
         beta: [n].
         epsilon: added to the variance.
+
+    Raises:
+        ValueError: `epsilon` is not above 0, or shapes do not fit.
     """
+    _expect_positive("layer_norm", epsilon)
     graph = _current()
     native = graph._native.layer_norm(
         _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), epsilon
@@ -99,7 +106,11 @@ def rms_norm(
         epsilon: added to the mean square.
         weight_offset: added to the weight.
         multiply_before_cast: whether the weight multiplies before the result is cast to a dtype of 16 bits.
+
+    Raises:
+        ValueError: `epsilon` is not above 0, or shapes do not fit.
     """
+    _expect_positive("rms_norm", epsilon)
     graph = _current()
     native = graph._native.rms_norm(
         _native("input", input),
@@ -122,7 +133,11 @@ def group_norm(
         beta: [channels].
         num_groups: divides the channels.
         epsilon: added to the variance.
+
+    Raises:
+        ValueError: `epsilon` is not above 0, or shapes do not fit.
     """
+    _expect_positive("group_norm", epsilon)
     graph = _current()
     native = graph._native.group_norm(
         _native("input", input), _native_data("gamma", gamma), _native_data("beta", beta), num_groups, epsilon
@@ -163,6 +178,11 @@ def top_k(input: TensorValueLike, k: int, axis: int = -1) -> tuple[TensorValue, 
 def bottom_k(input: TensorValueLike, k: int, axis: int = -1) -> tuple[TensorValue, TensorValue]:
     """The smallest elements along an axis, from the smallest up, and their indices (int64)."""
     return _top_k(input, k, axis, smallest=True)
+
+
+def _expect_positive(op: str, epsilon: float) -> None:
+    if not epsilon > 0:
+        raise ValueError(f"{op}: epsilon is {epsilon}, expected a number above 0")
 
 
 def _top_k(x: TensorValueLike, k: int, axis: int, smallest: bool) -> tuple[TensorValue, TensorValue]:

@@ -30,10 +30,10 @@ def buffer_create(type: BufferType) -> BufferValue:
     Each run of this op makes a new one, which lives until its last use: within a loop, one for each round.
 
     Args:
-        type: dtype and shape of the buffer; its device is the CPU.
+        type: dtype, shape and device of the buffer.
 
     Raises:
-        ValueError: the type is not a buffer's, or its device is another one.
+        ValueError: the type is not a buffer's.
 
     >>> from perihelion.dtype import DType
     >>> from perihelion.graph import BufferType, DeviceRef, Graph, ops

@@ -275,4 +275,4 @@ def where(condition: TensorValueLike, x: TensorValueLike, y: TensorValueLike) ->
 def cast(x: TensorValueLike, dtype: DType) -> TensorValue:
     """Each element in another dtype."""
     graph = _current()
-    return _wrap_tensor(graph._native.cast(_native("x", x), dtype.value), graph)
+    return _wrap_tensor(graph._native.cast(_native("x", x), DType(dtype).value), graph)

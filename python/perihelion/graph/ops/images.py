@@ -11,7 +11,7 @@ from perihelion import _perihelion
 from ..dim import Dim, DimLike
 from ..shape import Shape, ShapeLike
 from ..type import ConvInputLayout, FilterLayout
-from ..value import TensorValue, TensorValueLike, _current, _native, _native_data, _wrap_tensor
+from ..value import TensorValue, TensorValueLike, _current, _native, _native_data, _operand, _wrap_tensor
 from .make import _scalar
 
 __all__ = [
@@ -66,7 +66,8 @@ def conv2d(
 
     Args:
         x: images, as `input_layout` says.
-        filter: as `filter_layout` says; its sizes are numbers.
+        filter: as `filter_layout` says; its sizes are numbers. An array takes the dtype of `x`; of tensors, the dtype that
+            holds both is the result's.
         stride: the distance of windows, down and across.
         dilation: the distance of elements in a window.
         padding: zeros above, below, left and right.
@@ -327,8 +328,8 @@ def _conv(
 
 def _operands(
     x: TensorValueLike, filter: TensorValueLike, bias: TensorValueLike | None
-) -> tuple[_perihelion.GraphValue, _perihelion.GraphValue, _perihelion.GraphValue | None]:
-    return _native("x", x), _native_data("filter", filter), None if bias is None else _native_data("bias", bias)
+) -> tuple[_perihelion.GraphValue, _perihelion._Operand, _perihelion._Operand | None]:
+    return _native("x", x), _operand("filter", filter), None if bias is None else _operand("bias", bias)
 
 
 def _layouts(images: ConvInputLayout, filter: FilterLayout) -> tuple[str, str]:

@@ -44,6 +44,7 @@ def constant(value: Any, dtype: DType | None = None, device: Device | DeviceRef 
     ...     constant([[1, 2], [3, 4]], DType.int32, DeviceRef.CPU()).shape
     [Dim(2), Dim(2)]
     """
+    dtype = None if dtype is None else DType(dtype)
     if dtype is not None and dtype.size_in_bits < 8:
         raise TypeError(f"constant: {dtype!r} is smaller than a byte")
     is_array = isinstance(value, DLPackArray)
@@ -90,14 +91,23 @@ def range(
         device: where they are.
 
     Raises:
-        ValueError: an end is a tensor and there is no `out_dim`, or the step is 0.
+        ValueError: an end is a tensor and there is no `out_dim`, the step is 0 or leads away from `stop`, or the
+            numbers do not fit the dtype.
     """
+    dtype = DType(dtype)
     ends = [Dim(end) if isinstance(end, (Dim, str)) else end for end in (start, stop, step)]
     ends = [end.dim if isinstance(end, StaticDim) else end for end in ends]
     if not any(isinstance(end, (Dim, Value, HasTensorValue)) for end in ends):
-        first, last, distance = (float(end) for end in ends)  # type: ignore[arg-type]
         graph = _current()
-        sequence = _wrap_tensor(graph._native.range(first, last, distance, dtype.value), graph)
+        if all(isinstance(end, (int, np.integer)) for end in ends):
+            begun, ended, by = (int(one) for one in ends)  # type: ignore[arg-type]
+            if max(abs(begun), abs(ended), abs(by)) > 2**64:
+                raise ValueError(f"range: got {begun}, {ended} and {by}, expected integers of 64 bits")
+            native = graph._native.range_of_integers(begun, ended, by, dtype.value)
+        else:
+            low, high, gap = (float(one) for one in ends)  # type: ignore[arg-type]
+            native = graph._native.range(low, high, gap, dtype.value)
+        sequence = _wrap_tensor(native, graph)
         sequence = sequence if out_dim is None else sequence.rebind([out_dim])
     elif isinstance(ends[1], Dim) and (ends[0], ends[2]) == (0, 1):
         size = ends[1] if out_dim is None else Dim(out_dim)
@@ -125,7 +135,7 @@ def hann_window(
         dtype: of the elements.
     """
     graph = _current()
-    return _wrap_tensor(graph._native.hann_window(window_length, periodic, dtype.value), graph).to(device)
+    return _wrap_tensor(graph._native.hann_window(window_length, periodic, DType(dtype).value), graph).to(device)
 
 
 def _like(x: Value, value: TensorValueLike) -> _perihelion.GraphValue:

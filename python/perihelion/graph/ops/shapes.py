@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from perihelion import _perihelion
 
-from ..dim import Dim, DimLike
+from ..dim import Dim, DimLike, StaticDim
 from ..shape import Shape, ShapeLike
 from ..value import (
     SliceIndex,
@@ -145,9 +147,16 @@ def chunk(x: TensorValueLike, chunks: int, axis: int = 0) -> list[TensorValue]:
 
 
 def tile(x: TensorValueLike, repeats: Iterable[DimLike]) -> TensorValue:
-    """The tensor again and again, along each axis so many times."""
+    """The tensor again and again, along each axis so many times.
+
+    Raises:
+        ValueError: a number of repeats is below 1, or there is not one for each axis.
+    """
+    dims = Shape(repeats)
+    if any(isinstance(dim, StaticDim) and dim.dim < 1 for dim in dims):
+        raise ValueError(f"tile: repeats is {dims}, expected at least 1")
     graph = _current()
-    return _wrap_tensor(graph._native.tile(_native("x", x), _dims(repeats)), graph)
+    return _wrap_tensor(graph._native.tile(_native("x", x), _dims(dims)), graph)
 
 
 def repeat_interleave(
@@ -165,11 +174,13 @@ def repeat_interleave(
         out_dim: the size of the axis of the result, if `repeats` is a tensor.
 
     Raises:
-        ValueError: `repeats` is a tensor without `out_dim`.
+        ValueError: `repeats` is a tensor without `out_dim`, or a number below 1.
     """
     tensor = TensorValue(x) if axis is not None else flatten(x)
     along = 0 if axis is None else axis
-    if isinstance(repeats, int):
+    if isinstance(repeats, (int, np.integer)):
+        if repeats < 1:
+            raise ValueError(f"repeat_interleave: repeats is {repeats}, expected at least 1")
         graph = _current()
         return _wrap_tensor(graph._native.repeat_interleave(tensor._native, repeats, along), graph)
     if out_dim is None:
@@ -230,10 +241,11 @@ def band_part(
 
     Args:
         x: [.., rows, columns].
-        num_lower: diagonals of the band below the main one; all if not given.
-        num_upper: diagonals of the band above the main one; all if not given.
+        num_lower: diagonals of the band below the main one; all if not given, or -1.
+        num_upper: diagonals of the band above the main one; all if not given, or -1.
         exclude: whether the zeros are in the band instead.
     """
+    num_lower, num_upper = (None if number == -1 else number for number in (num_lower, num_upper))
     graph = _current()
     return _wrap_tensor(graph._native.band_part(_native("x", x), num_lower, num_upper, exclude), graph)
 

@@ -10,7 +10,6 @@ mod settings_file;
 mod traces;
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,7 +92,7 @@ pub(crate) struct Arguments {
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "N", default_value_t = 8000)]
     port: u16,
-    /// File with a line NAME:SCOPES:HASH for each API key
+    /// File with a line NAME:SCOPES:HASH or NAME:SCOPES:HASH:LIMITS for each API key
     ///
     /// Scopes are infer, metrics and admin; the hash is the key's BLAKE3. The environment variable PERI_API_KEY is one
     /// more key, with all scopes. Without keys, the server answers everyone.
@@ -162,6 +161,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     limits: Limits,
     /// Check that a server at this address and port takes requests, and exit: for health checks of containers
+    ///
+    /// Give the flags of the server: with --tls-cert, the connection is encrypted. If clients need certificates, let the
+    /// server listen on --host unix:PATH too, and probe that.
     #[arg(long, hide_short_help = true)]
     probe: bool,
     /// Print the addresses, models and threads as JSON
@@ -242,14 +244,6 @@ fn serve(arguments: Arguments, return_memory: fn()) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the server at the other end takes requests.
-fn is_ready(mut stream: impl Read + Write) -> std::io::Result<bool> {
-    stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n")?;
-    let mut status = [0; 12];
-    stream.read_exact(&mut status)?;
-    Ok(status.ends_with(b" 200"))
-}
-
 /// Bytes of weights and cache.
 fn bytes(plan: &Plan) -> anyhow::Result<u64> {
     let memory = plan.memory()?;
@@ -325,7 +319,7 @@ impl Arguments {
                 let ask = || {
                     let stream = std::os::unix::net::UnixStream::connect(path)?;
                     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-                    is_ready(stream)
+                    serve::is_ready(stream, None)
                 };
                 (format!("unix:{}", path.display()), ask())
             }
@@ -335,7 +329,7 @@ impl Arguments {
                 let ask = || {
                     let stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
                     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-                    is_ready(stream)
+                    serve::is_ready(stream, self.tls().as_ref())
                 };
                 (address.to_string(), ask())
             }

@@ -165,8 +165,13 @@ fn compressed(
         let scales = parts.take("weight_scale");
         return some(Nvfp4::of(codes, scales, of_matrix, parts.unused())?);
     }
-    if codes.tensor.dtype() != DType::I32 {
-        return Ok(None);
+    match codes.tensor.dtype() {
+        DType::I32 => {}
+        DType::U8 => {
+            let scales = parts.take("weight_scale");
+            return some(Mxfp4::of_rows(codes, scales, parts.unused())?);
+        }
+        _ => return Ok(None),
     }
     let shape = parts
         .take("weight_shape")

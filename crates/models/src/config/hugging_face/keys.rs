@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::biases;
 use crate::architectures::{ARCHITECTURES, Architecture};
 use crate::config::MAX_LAYERS;
 
@@ -15,7 +16,6 @@ const COMMON: &[&str] = &[
     "num_hidden_layers",
     "original_max_position_embeddings",
     "rope_parameters",
-    "rope_scaling",
     "rope_theta",
     "tie_word_embeddings",
     "use_bidirectional_attention",
@@ -34,9 +34,9 @@ const OF_ENCODERS: &[&str] = &[
     "rope_local_base_freq",
     "sliding_window",
 ];
-/// Objects with keys of their own, perhaps one such object for each kind of layer.
-const ROPES: &[&str] = &["rope_parameters", "rope_scaling"];
-/// The keys in these objects that only some families read. All others say how frequencies are stretched.
+/// An object with keys of its own, perhaps one such object for each kind of layer.
+const ROPE: &str = "rope_parameters";
+/// The keys in it that only some families read. All others say how frequencies are stretched.
 const OF_ROPES: &[&str] = &["llama_4_scaling_beta", "partial_rotary_factor"];
 
 /// The keys of a file.
@@ -47,7 +47,7 @@ impl ConfigKeys {
     /// Those of the text half of a model that sees, or of the whole file, and the `model_type` of the half.
     pub(super) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
         let text = json.remove("text_config").or_else(|| json.remove("llm_config"));
-        let Some(Value::Object(text)) = text else { return (ConfigKeys(json), None) };
+        let Some(Value::Object(text)) = text else { return (ConfigKeys(json).with_one_rope(), None) };
         let model_type = text.get("model_type").and_then(Value::as_str).map(str::to_string);
         let outer = std::mem::replace(&mut json, text);
         let counts = |key: &str, value: &Value| match key {
@@ -57,7 +57,17 @@ impl ConfigKeys {
             _ => false,
         };
         json.extend(outer.into_iter().filter(|(key, value)| counts(key, value)));
-        (ConfigKeys(json), model_type)
+        (ConfigKeys(json).with_one_rope(), model_type)
+    }
+
+    /// Takes `rope_scaling` for `rope_parameters`, as `transformers` does unless it is empty.
+    fn with_one_rope(mut self) -> ConfigKeys {
+        if let Some(Value::Object(scaling)) = self.0.remove("rope_scaling")
+            && !scaling.is_empty()
+        {
+            self.set(ROPE, scaling);
+        }
+        self
     }
 
     /// Those that a family reads, and one more; an encoder is of no family.
@@ -67,8 +77,7 @@ impl ConfigKeys {
         let mut keys = self.0.clone();
         keys.retain(|key, _| COMMON.contains(&&key[..]) || reads(key));
         let reads = |key: &str| reads(key) || reads(&in_rope(key));
-        for rope in ROPES {
-            let Some(rope) = keys.get_mut(*rope).and_then(Value::as_object_mut) else { continue };
+        if let Some(rope) = keys.get_mut(ROPE).and_then(Value::as_object_mut) {
             rope.retain(|key, _| !OF_ROPES.contains(&&key[..]) || reads(key));
             for kind in rope.values_mut().filter_map(Value::as_object_mut) {
                 kind.retain(|key, _| !OF_ROPES.contains(&&key[..]) || reads(key));
@@ -82,16 +91,15 @@ impl ConfigKeys {
         let mut others: Vec<&str> = ARCHITECTURES.iter().flat_map(|other| other.keys).copied().collect();
         others.sort_unstable();
         others.dedup();
-        others.retain(|key| !family.keys.contains(key) && self.is_there(key));
+        // A bias that a family does not know is found as a tensor.
+        others.retain(|key| !family.keys.contains(key) && !biases::KEYS.contains(key) && self.is_there(key));
         others
     }
 
     fn is_there(&self, key: &str) -> bool {
         let Some(key) = key.strip_prefix("rope_parameters.") else { return self.0.contains_key(key) };
-        let ropes = ROPES.iter().filter_map(|rope| self.0.get(*rope)?.as_object());
-        ropes
-            .into_iter()
-            .any(|rope| rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some()))
+        let rope = self.0.get(ROPE).and_then(Value::as_object);
+        rope.is_some_and(|rope| rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some()))
     }
 
     pub(super) fn into_value(self) -> Value {
@@ -192,7 +200,7 @@ impl ConfigKeys {
 
     /// What YaRN makes grow: `1 + 0.1 · scale · ln(factor)`, for the scale that has a name; 1 if positions are not stretched.
     pub(crate) fn yarn_growth(&self, scale: &str) -> f64 {
-        let rope = ROPES.iter().find_map(|rope| self.0.get(*rope)?.as_object());
+        let rope = self.0.get(ROPE).and_then(Value::as_object);
         let number = |key: &str| rope.and_then(|rope| rope.get(key)).and_then(Value::as_f64);
         match (number("factor"), number(scale)) {
             (Some(factor), Some(scale)) if factor > 1.0 => 1.0 + 0.1 * scale * factor.ln(),

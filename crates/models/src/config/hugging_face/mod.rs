@@ -1,5 +1,6 @@
 //! `config.json` of a Hugging Face folder.
 
+mod biases;
 mod delta;
 mod experts;
 mod keys;
@@ -20,6 +21,7 @@ use crate::{Activation, Error};
 #[derive(Deserialize)]
 struct Head {
     architectures: Option<Vec<String>>,
+    model_type: Option<String>,
     position_embedding_type: Option<String>,
 }
 
@@ -63,6 +65,11 @@ struct File {
     multipliers: multipliers::File,
     recurrent_layers: Option<Vec<bool>>,
     sparse_layers: Option<Vec<bool>>,
+    experts_per_token: Option<Vec<usize>>,
+    #[serde(flatten)]
+    biases: biases::File,
+    #[serde(default)]
+    scale_attn_by_inverse_layer_idx: bool,
     hidden_act: Option<String>,
     #[serde(flatten)]
     rope: rope::File,
@@ -97,7 +104,8 @@ fn default_eps() -> f32 {
 }
 
 impl Config {
-    /// The architecture that a `config.json` names, whatever else is in it: of several the first that is known.
+    /// The architecture that a `config.json` names, whatever else is in it: of several the first that is known, and of none
+    /// that of its `model_type`.
     ///
     /// # Errors
     /// If it is no JSON, or names none.
@@ -110,8 +118,11 @@ impl Config {
                 || Architecture::from_hugging_face(name).is_ok()
         };
         let names = head.architectures.unwrap_or_default();
-        names.iter().find(is_known).or(names.first()).cloned().ok_or_else(|| {
-            Error::config(source_name, "`architectures` names none: name the architecture with the model")
+        let of_type = || Architecture::from_model_type(head.model_type.as_deref()?).map(str::to_string);
+        names.iter().find(is_known).or(names.first()).cloned().or_else(of_type).ok_or_else(|| {
+            let message = "`architectures` names none, and `model_type` is no known one: name the architecture with \
+                           the model";
+            Error::config(source_name, message)
         })
     }
 
@@ -234,12 +245,15 @@ impl Config {
                 Some(layers) => Some(layers.clone()),
                 None => file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
             },
+            experts_per_token: file.experts_per_token.clone(),
             context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
             norm_eps: file.norm_eps,
             activation: activation.transpose().map_err(error)?,
-            temperature: file.rope.temperature().map_err(error)?,
+            temperature: file.rope.temperature(file.max_position_embeddings),
             rope,
             local_rope,
+            rope_style: file.rope.style(),
+            rope_sections: file.rope.sections().map_err(error)?,
             rotated_layers: file.rotated_layers(),
             window,
             windowed_layers,
@@ -249,7 +263,9 @@ impl Config {
             multipliers: file.multipliers(),
             attention_softcap: file.attn_logit_softcapping,
             logit_softcap: file.final_logit_softcapping,
+            scores_fall: file.scale_attn_by_inverse_layer_idx,
             tied: file.tie_word_embeddings,
+            without_bias: file.biases.absent(),
             ignored_keys: Vec::new(),
         }
         .checked()
@@ -453,6 +469,64 @@ pub(super) mod tests {
         let json = json.replace("LlamaForCausalLM", "PhiForCausalLM").replace("}", &format!("{phi}}}"));
         let phi = Config::from_hugging_face("config.json", &json).unwrap();
         assert_eq!((phi.rope.dims, phi.norm_eps, &phi.ignored_keys[..]), (32, 0.1, &[][..]));
+    }
+
+    #[test]
+    fn biases_that_are_said_not_to_be_used_are_left_out() {
+        let absent = |family: &str, extra: &str| of_family(family, extra).without_bias;
+        let no_bias = r#", "attention_bias": false, "mlp_bias": false"#;
+        let of_llama = absent("LlamaForCausalLM", no_bias);
+        for stem in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
+            assert!(of_llama.contains(&stem), "{stem}: {of_llama:?}");
+        }
+        // Qwen2 has biases whatever the file says, and Seed-OSS has another key for its output.
+        assert_eq!(absent("Qwen2ForCausalLM", no_bias), [""; 0]);
+        let output = r#", "attention_bias": false, "attention_out_bias": true"#;
+        assert!(!absent("SeedOssForCausalLM", output).contains(&"attn_output"));
+        assert_eq!(absent("LlamaForCausalLM", ""), [""; 0]);
+    }
+
+    #[test]
+    fn files_without_a_name_are_known_by_their_type() {
+        let json = |model_type: &str| {
+            let of_type = format!(r#""model_type": "{model_type}""#);
+            llama("").replace(r#""architectures": ["LlamaForCausalLM"]"#, &of_type)
+        };
+        let found = |model_type: &str| Config::architecture_of_hugging_face("config.json", &json(model_type));
+        for (model_type, name) in [
+            ("mistral", "MistralForCausalLM"),
+            ("gpt2", "GPT2LMHeadModel"),
+            ("xlm-roberta", "XLMRobertaModel"),
+            ("llava_next", "LlavaNextForConditionalGeneration"),
+        ] {
+            assert_eq!(found(model_type).unwrap(), name);
+        }
+        assert_eq!(Config::from_hugging_face("config.json", &json("llama")).unwrap().layers, 16);
+        assert!(found("odd").unwrap_err().to_string().contains("`model_type` is no known one"));
+    }
+
+    #[test]
+    fn layers_that_all_choose_positions_are_no_surprise() {
+        let kinds = |kind: &str| {
+            let kinds = vec![format!(r#""{kind}""#); 16].join(", ");
+            format!(r#", "n_group": 1, "topk_group": 1, "q_lora_rank": 8, "layer_types": [{kinds}]"#)
+        };
+        for family in ["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"] {
+            assert_eq!(of_family(family, &kinds("indexed_attention")).ignored_keys, [""; 0], "{family}");
+            let odd = llama(&kinds("full_attention")).replace("LlamaForCausalLM", family);
+            let error = Config::from_hugging_face("config.json", &odd).unwrap_err().to_string();
+            assert!(error.contains("layers of the type \"full_attention\" are not supported"), "{error}");
+        }
+    }
+
+    #[test]
+    fn shares_of_deepseek_v2_never_sum_to_1() {
+        let experts = r#", "n_routed_experts": 8, "num_experts_per_tok": 2, "norm_topk_prob": true"#;
+        let normalized = |family: &str| of_family(family, experts).experts.unwrap().routing.normalized;
+        assert!(!normalized("DeepseekV2ForCausalLM"));
+        let groups = r#", "n_group": 1, "topk_group": 1"#;
+        let v3 = of_family("DeepseekV3ForCausalLM", &format!("{experts}{groups}"));
+        assert!(v3.experts.unwrap().routing.normalized);
     }
 
     #[test]

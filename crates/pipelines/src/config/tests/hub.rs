@@ -115,6 +115,17 @@ fn a_cached_model_runs_without_a_request() {
         let packed = PipelineConfig::new("ada/packed");
         assert_eq!(weights_in_cache(&packed), "x-Q8_0.gguf");
         write(&packed);
+        // As it is, and as paths of Python write it.
+        for scheme in ["https://", "https:/"] {
+            let address = format!("{scheme}huggingface.co/ada/tiny/resolve/main/model.safetensors");
+            assert_eq!(weights_in_cache(&tiny().weight_path(vec![address.into()])), "model.safetensors");
+        }
+        let other = tiny().weight_path(vec!["https://example.com/model.safetensors".into()]);
+        let error = plan_of(&other).unwrap_err().to_string();
+        assert!(
+            error.contains("weight_path") && error.contains("only addresses of models on the hub"),
+            "{error}"
+        );
         // What a user names is looked for where the user is.
         let own = tiny().weight_path(vec!["model.safetensors".into()]);
         assert!(plan_of(&own).unwrap_err().to_string().contains("model.safetensors"));

@@ -59,6 +59,7 @@ fn everything() -> serde_json::Value {
         "cache_dtype": "f16",
         "quantize": "q4_k_m",
         "reproducible": "machine",
+        "exact_activations": true,
         "python": "venv/bin/python",
     })
 }
@@ -78,6 +79,7 @@ fn the_table_is_that_of_the_page() {
             "cache_dtype",
             "quantize",
             "reproducible",
+            "exact_activations",
             "python"
         ],
         "our own"
@@ -113,6 +115,7 @@ fn defaults_are_those_of_the_page() {
         "enable_echo": false,
         "max_batch_tokens": 512,
         "max_step_ms": 0,
+        "exact_activations": false,
     });
     assert_eq!(serde_json::to_value(PipelineConfig::default()).unwrap(), expected);
 }
@@ -467,7 +470,9 @@ fn config_json_tells_the_architecture() {
     let unknown = architectures(r#"["MyLlama"]"#);
     assert!(plan_of(&unknown).unwrap_err().to_string().contains("unsupported architecture `MyLlama`"));
     assert!(plan_of(&unknown.architecture("LlamaForCausalLM".to_string())).is_ok());
-    assert!(architectures("[]").update_architecture().is_err());
+    let mut typed = architectures("[]");
+    typed.update_architecture().unwrap();
+    assert_eq!(typed.architecture.as_deref(), Some("LlamaForCausalLM"), "that of its `model_type`");
 }
 
 #[test]

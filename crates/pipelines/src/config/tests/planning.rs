@@ -144,7 +144,11 @@ fn of_several_architectures_the_first_that_is_known_is_taken() {
          is known here";
     assert_eq!(resolved.warnings(), [expected]);
     for none in [json!([]), json!(null)] {
-        change_config(folder.path(), |json| json["architectures"] = none);
+        change_config(folder.path(), |json| {
+            (json["architectures"], json["model_type"]) = (none, json!("llama"))
+        });
+        assert_eq!(plan_of(&config).unwrap().config().architecture.as_deref(), Some("LlamaForCausalLM"));
+        change_config(folder.path(), |json| json["model_type"] = json!("foo"));
         check_wrong(&config, "architecture", &["names no architecture", "`peri list`"]);
         assert!(plan_of(&config.clone().architecture("LlamaForCausalLM".to_string())).is_ok());
     }

@@ -109,8 +109,10 @@ fn the_files_of_saved_models_are_checked_before_anything_else() {
     load(&of(&model).save_to_serialized_model_path(saved.clone())).unwrap();
     let other = of(&model).kv_cache_page_size(32_usize).serialized_model_path(saved.clone());
     check_wrong(&other, "serialized_model_path", &["kv_cache_page_size 64 instead of 32"]);
-    let other = of(&model).reproducible(Reproducible::Machine).serialized_model_path(saved);
+    let other = of(&model).reproducible(Reproducible::Machine).serialized_model_path(saved.clone());
     check_wrong(&other, "serialized_model_path", &["reproducible any instead of machine"]);
+    let other = of(&model).exact_activations(true).serialized_model_path(saved);
+    check_wrong(&other, "serialized_model_path", &["exact_activations false instead of true"]);
 }
 
 #[cfg(unix)]

@@ -131,7 +131,7 @@ impl Events {
         let mut unsent = Vec::new();
         while let Some(event) = generation.next().await {
             let (index, delta) = event?;
-            self.write(&mut unsent, index, delta, generation.usage);
+            self.write(&mut unsent, index, delta, &generation);
             unsent.clear();
         }
         self.draft.response.output.retain(|item| !item.is_half_a_call());
@@ -279,7 +279,7 @@ impl Writer for Events {
         send.event("response.in_progress", EventContent::Response { response: &self.draft.response });
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _usage: generation::Usage) {
+    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _generation: &Generation) {
         match delta {
             Delta::Started | Delta::Prompt(_) => {}
             Delta::Token { logprobs, events, .. } => {

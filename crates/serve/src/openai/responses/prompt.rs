@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pipelines::{Chat, Constraint};
+use pipelines::{Chat, Constraint, Thinking};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -13,7 +13,7 @@ use super::object::{ReasoningConfig, ResponseObject, TextConfig};
 use super::tools::ClientTools;
 use crate::error::ApiError;
 use crate::form::{Form, schema_of};
-use crate::generation::{Places, Thinking, Turn};
+use crate::generation::{Places, Turn};
 use crate::server::Shared;
 
 /// The conversation, and what is asked of the answer.

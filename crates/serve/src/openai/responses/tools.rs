@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use pipelines::ToolUse;
 use serde_json::{Value, json};
 
 use super::object::{CallHead, OutputItem, local_shell_action, shell_action};
 use crate::error::ApiError;
-use crate::generation::{self, Places, ToolUse};
+use crate::generation::{self, Places};
 use crate::stamp::{call_id, unique_id};
 
 /// The functions that the model calls in place of tools that have no name of their own: the type of the tool, which is the
@@ -176,7 +177,7 @@ impl ClientTools {
         let own = own.and_then(Result::ok);
         let functions = std::mem::take(&mut self.functions);
         let declared = (!functions.is_empty()).then_some(functions);
-        ToolUse::new(declared, own.as_ref(), is_parallel).map_err(|error| places.in_error(error))
+        ToolUse::new(declared, own.as_ref(), is_parallel).map_err(|error| places.in_error(error.into()))
     }
 
     /// A choice in the shape of OpenAI's chat route.

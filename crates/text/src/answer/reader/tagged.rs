@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Call, MAX_HEAD, Progress, Reader, search};
-use crate::answer::formats::Tags;
+use crate::answer::formats::{Kinds, Tags};
 use crate::answer::tool::Tool;
 use crate::answer::types::Types;
 use crate::stop_strings::StopSearch;
@@ -131,7 +131,7 @@ impl TaggedReader {
         let is_end = mark == 1;
         match self.place {
             Place::Name => {
-                let name = self.held.trim().to_owned();
+                let name = self.held.split('"').next().unwrap_or_default().trim().to_owned();
                 if name.is_empty() || name.contains(char::is_whitespace) {
                     return Progress::Failed;
                 }
@@ -150,8 +150,11 @@ impl TaggedReader {
                 self.go(if self.tags.value.is_empty() { Place::Value } else { Place::Middle });
             }
             Place::Middle => {
-                let kinds = self.tags.kinds;
-                let says_text = kinds.is_some_and(|[text, _]| self.held.trim() == text);
+                let says_text = match self.tags.kinds {
+                    Some(Kinds::Text([text, _])) => self.held.trim() == text,
+                    Some(Kinds::Type) => self.held.trim() == "string",
+                    None => false,
+                };
                 if says_text && !self.is_text && self.types.meets(Types::STRING) {
                     self.begin_text(call);
                 }

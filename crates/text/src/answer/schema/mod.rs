@@ -67,7 +67,7 @@ impl<'a> Arguments<'a> {
             return Err(problem(&field, "type", "does not allow an object, as arguments are"));
         }
         match &self.format.syntax {
-            Syntax::Object | Syntax::Named(_) => Ok(json_rule(root)),
+            Syntax::Object | Syntax::Named(_) => Ok(json_rule(&without_others(root))),
             Syntax::Tagged(tags) => self.tagged(tags, root, &field, writer),
             Syntax::Literals(literals) => {
                 let separator = if literals.quote.is_empty() { ", " } else { "," };
@@ -169,6 +169,24 @@ fn text_pattern(schema: &Value) -> String {
             format!("(?s:.{{{},{most}}})", least.unwrap_or(0))
         }
     }
+}
+
+/// The schema of an object with declared members and no word about others, which it then may not have: functions do not
+/// take arguments that they do not declare.
+fn without_others(schema: &Value) -> Value {
+    let declared = schema["properties"].as_object().filter(|own| !own.is_empty());
+    let needs_others = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|name| name.as_str().is_none_or(|name| declared.is_none_or(|own| !own.contains_key(name))));
+    let says = schema.get("additionalProperties").is_some() || only(schema, &OBJECT, "").is_err();
+    let is_closed = declared.is_some() && !needs_others && !says;
+    let mut schema = schema.clone();
+    if is_closed {
+        schema["additionalProperties"] = json!(false);
+    }
+    schema
 }
 
 /// A rule of JSON.

@@ -6,7 +6,7 @@ use super::{
     Arguments, BARE, CHOICE, STRING, choice, json_rule, only, place_of, problem, text_pattern, union,
 };
 use crate::Error;
-use crate::answer::formats::Tags;
+use crate::answer::formats::{Kinds, Tags};
 use crate::answer::grammar::{FREE, Writer};
 use crate::answer::reader::is_json;
 use crate::answer::types::Types;
@@ -112,7 +112,7 @@ impl<'a> Arguments<'a> {
             return Err(problem(place, "type", "allows texts that look like its other values"));
         }
         let RawValue { text, json } = raw;
-        let middle = |is_text: bool| tags.middle(is_text) + tags.padding;
+        let middle = |types: Types| tags.middle(types) + tags.padding;
         let end = [tags.padding, tags.value_end].concat();
         let mut values = Vec::new();
         let covers_json = tags.kinds.is_none() && text.as_ref().is_some_and(Text::is_free);
@@ -127,11 +127,23 @@ impl<'a> Arguments<'a> {
                     format!("({}) {}", texts.join(" | "), writer.literal(&end))
                 }
             };
-            values.push(format!("{} {text}", writer.literal(&middle(true))));
+            values.push(format!("{} {text}", writer.literal(&middle(Types::STRING))));
         }
-        if !json.is_empty() && !covers_json {
+        let end = writer.literal(&end);
+        if tags.kinds == Some(Kinds::Type) {
+            for schema in &json {
+                let all = Types::of_schema(&self.tool.parameters, schema).without(Types::STRING);
+                for types in all.each() {
+                    let middle = writer.literal(&middle(types));
+                    let is_only = all.each().nth(1).is_none();
+                    let only =
+                        if is_only { schema.clone() } else { json!({ "allOf": [schema, types.schema()] }) };
+                    values.push(format!("{middle} {} {end}", json_rule(&self.with_definitions(&only))));
+                }
+            }
+        } else if !json.is_empty() && !covers_json {
             let json = if let [one] = &json[..] { one.clone() } else { json!({ "anyOf": json }) };
-            let (middle, end) = (writer.literal(&middle(false)), writer.literal(&end));
+            let middle = writer.literal(&middle(Types::OBJECT));
             values.push(format!("{middle} {} {end}", json_rule(&self.with_definitions(&json))));
         }
         match &values[..] {

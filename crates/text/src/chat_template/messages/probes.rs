@@ -86,6 +86,9 @@ impl Traits {
             list(&[&system, &user, &assistant, &system, &user]),
             [list(&[&system]), after_round(&[&system])].concat(),
         ];
+        if template.mentions("metadata", "observation") {
+            self.choose(template, &[round(Value::Null)], &[&[NameCalls]]);
+        }
         self.choose(
             template,
             &[round(Value::Null)],

@@ -15,6 +15,9 @@ pub(super) enum Rule {
     SplitText,
     /// Each call becomes a message, followed by its result.
     SplitCalls,
+    /// Each call becomes a message with the name as `metadata` and the arguments as content, and each result one of the
+    /// role `observation`, as in GLM-4.
+    NameCalls,
     /// Calls become text of the assistant.
     WriteCalls,
     /// Results become text of the user.
@@ -63,6 +66,7 @@ impl Rules {
             Rule::JoinReasoning => messages.into_iter().map(join_reasoning).collect(),
             Rule::SplitText => messages.into_iter().flat_map(split_text).collect(),
             Rule::SplitCalls => split_calls(messages),
+            Rule::NameCalls => messages.into_iter().flat_map(name_calls).collect(),
             Rule::WriteCalls => messages.into_iter().map(write_calls).collect(),
             Rule::WriteResults => write_results(messages),
             Rule::MergeSystem => merge_system(messages),
@@ -120,6 +124,23 @@ fn split_calls(messages: Vec<Value>) -> Vec<Value> {
     split
 }
 
+fn name_calls(mut message: Value) -> Vec<Value> {
+    if role(&message) == "tool" {
+        message["role"] = json!("observation");
+        return vec![message];
+    }
+    let named = |call: &Value| {
+        let function = &call["function"];
+        json!({ "role": message["role"], "metadata": function["name"], "content": arguments_of(function) })
+    };
+    let calls: Vec<Value> = calls(&message).iter().map(named).collect();
+    if let Some(fields) = message.as_object_mut().filter(|_| !calls.is_empty()) {
+        fields.remove("tool_calls");
+    }
+    let has_text = calls.is_empty() || !is_blank(&message["content"]);
+    has_text.then_some(message).into_iter().chain(calls).collect()
+}
+
 fn write_calls(mut message: Value) -> Value {
     let texts: Vec<String> = calls(&message).iter().map(written).collect();
     if let Some(fields) = message.as_object_mut().filter(|_| !texts.is_empty()) {
@@ -134,9 +155,13 @@ fn write_calls(mut message: Value) -> Value {
 /// A call in the form that most models know.
 fn written(call: &Value) -> String {
     let function = &call["function"];
-    let arguments =
-        function["arguments"].as_str().map_or_else(|| function["arguments"].to_string(), str::to_owned);
+    let arguments = arguments_of(function);
     format!("<tool_call>\n{{\"name\": {}, \"arguments\": {arguments}}}\n</tool_call>", function["name"])
+}
+
+/// The arguments of a call as text.
+fn arguments_of(function: &Value) -> String {
+    function["arguments"].as_str().map_or_else(|| function["arguments"].to_string(), str::to_owned)
 }
 
 fn write_results(messages: Vec<Value>) -> Vec<Value> {
@@ -296,6 +321,16 @@ mod tests {
         let results =
             "user: <tool_response>\nof a\n</tool_response>\n<tool_response>\nof b\n</tool_response>";
         check(WriteResults, &[result("a"), result("b")], &[results]);
+    }
+
+    #[test]
+    fn calls_are_named_in_metadata() {
+        let messages = [caller(json!("x"), &["a", "b"]), result("a"), message("user", "u")];
+        let named = Rules::default().with(&[NameCalls]).arranged(messages.to_vec());
+        let call = |name: &str| json!({"role": "assistant", "metadata": name, "content": "{\"n\":1}"});
+        let result = json!({"role": "observation", "tool_call_id": "a", "content": "of a"});
+        let text = message("assistant", "x");
+        assert_eq!(named, [text, call("a"), call("b"), result, message("user", "u")]);
     }
 
     #[test]

@@ -52,21 +52,27 @@ pub(super) fn contains(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
     Ok(())
 }
 
-/// `uniqueItems`: items of few values as the arrays that they can make.
-pub(super) fn distinct(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
-    if draft.take("uniqueItems").is_none() {
+/// `uniqueItems`: bounds of items of few values if answers are followed, else the arrays that they can make.
+pub(super) fn distinct(logic: &Logic<'_>, draft: &mut Draft<'_>, is_followed: bool) -> Outcome {
+    if draft.take("uniqueItems").is_none() || !may_repeat(logic, &draft.map) {
         return Ok(());
     }
     let map = &draft.map;
-    let has_arrays = map.get("type").is_none_or(|types| super::logic::allows(types, "array"));
     let (least, most) = (count(map, "minItems").unwrap_or(0), count(map, "maxItems"));
-    if !has_arrays || most.is_some_and(|most| most <= 1) || are_distinct(logic, map) {
-        return Ok(());
-    }
     let values = map
         .get("items")
         .filter(|_| !map.contains_key("prefixItems"))
         .and_then(|items| logic.values(items, 0));
+    if is_followed {
+        match values.map(|values| values.len() as u64) {
+            Some(values) if values < least => draft.add("uniqueItems", json!({ "type": without("array") })),
+            Some(values) if most.is_none_or(|most| values < most) => {
+                draft.add("uniqueItems", json!({ "maxItems": values }));
+            }
+            _ => {}
+        }
+        return Ok(());
+    }
     let most = most.map_or(usize::MAX, |most| most as usize);
     let arrays = values.as_ref().and_then(|values| arrays(values, least as usize, most));
     let Some(arrays) = arrays else {
@@ -81,6 +87,13 @@ pub(super) fn distinct(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
     let options: Vec<Value> = options.collect();
     draft.add("uniqueItems", json!({ "anyOf": options }));
     Ok(())
+}
+
+/// Whether an array that fits a schema may have equal items, if they need not be unique.
+pub(super) fn may_repeat(logic: &Logic<'_>, map: &Map<String, Value>) -> bool {
+    let has_arrays = map.get("type").is_none_or(|types| super::logic::allows(types, "array"));
+    let is_short = count(map, "maxItems").is_some_and(|most| most <= 1);
+    has_arrays && !is_short && !are_distinct(logic, map)
 }
 
 fn without(kind: &str) -> Vec<&'static str> {

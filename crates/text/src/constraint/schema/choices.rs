@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::ORIGIN;
 use super::logic::Logic;
-use super::negation::{is_exact, negate};
+use super::negation::{beyond_properties, is_exact, negate};
 use super::rewriter::Draft;
 use crate::constraint::ConstraintError;
 
@@ -148,10 +148,24 @@ pub(super) fn one_of(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
         for other in overlapping {
             is_twice |= is_same(option, other);
             is_whole &= is_exact(logic, other);
-            match negate(logic, other) {
-                Some(negated) => all.push(negated),
-                None if is_same(option, other) => {}
-                None => return Err(draft.refuse("oneOf", SEVERAL)),
+            if is_same(option, other) {
+                continue;
+            }
+            let mut ways: Vec<Value> = negate(logic, other).into_iter().collect();
+            ways.extend(beyond_properties(logic, option, other));
+            ways.retain(|way| !excludes(&[*option, way]));
+            let way = match ways.len() {
+                // All its values fit the other too.
+                0 if is_exact(logic, other) => {
+                    is_twice = true;
+                    continue;
+                }
+                0 => return Err(draft.refuse("oneOf", SEVERAL)),
+                1 => ways.remove(0),
+                _ => json!({ "anyOf": ways }),
+            };
+            if !all.iter().any(|known| is_same(known, &way)) {
+                all.push(way);
             }
         }
         if is_twice {

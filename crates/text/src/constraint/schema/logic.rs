@@ -1,11 +1,13 @@
 //! What can be said of schemas as they were read, without trying all values: each answer is right, or "not known".
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 
+use llguidance::derivre::Regex;
 use serde_json::{Map, Value};
 
 use super::reader::Schemas;
-use super::{TYPES, count, list, named, pattern, required};
+use super::{EXCEPT, TYPES, count, language, list, named, pattern, required};
 
 /// Schemas inside schemas that are looked at.
 const MAX_DEPTH: usize = 12;
@@ -15,20 +17,25 @@ const MAX_CHOICES: usize = 3;
 const MAX_VALUES: usize = 1000;
 /// The work that all questions about one document may take: schemas that are looked at, and more for patterns.
 const FUEL: usize = 1_000_000;
-const FUEL_OF_MATCH: usize = 50;
-const FUEL_OF_EXISTENCE: usize = 400;
+const FUEL_OF_PATTERN: usize = 400;
+const FUEL_OF_LANGUAGE: usize = 5_000;
 
 pub(super) struct Logic<'a> {
     pub(super) schemas: &'a Schemas,
     fuel: Cell<usize>,
+    /// Patterns that were compiled, questions that were answered, and patterns of texts that do not match others.
+    compiled: RefCell<HashMap<String, Option<Regex>>>,
+    existing: RefCell<HashMap<[Vec<String>; 2], Option<bool>>>,
+    complements: RefCell<HashMap<String, Option<(String, bool)>>>,
 }
 
 /// The parts of a schema that all values must fit.
-type Parts<'v> = Vec<&'v Map<String, Value>>;
+pub(super) type Parts<'v> = Vec<&'v Map<String, Value>>;
 
 impl<'a> Logic<'a> {
     pub(super) fn new(schemas: &'a Schemas) -> Logic<'a> {
-        Logic { schemas, fuel: Cell::new(FUEL) }
+        let (compiled, existing, complements) = Default::default();
+        Logic { schemas, fuel: Cell::new(FUEL), compiled, existing, complements }
     }
 
     /// Whether there is surely no value that fits all of these schemas.
@@ -111,6 +118,11 @@ impl<'a> Logic<'a> {
         Ok(parts)
     }
 
+    /// The schemas that values of a schema must fit, as far as they are known.
+    pub(super) fn parts_of<'v>(&'v self, schema: &'v Value) -> Parts<'v> {
+        self.parts(&[schema], 0).unwrap_or_default()
+    }
+
     /// Takes some of the work that is left, if there is so much.
     fn spend(&self, work: usize) -> bool {
         let left = self.fuel.get().checked_sub(work);
@@ -120,12 +132,44 @@ impl<'a> Logic<'a> {
 
     /// Whether a text matches a pattern; `None` if that is not known.
     pub(super) fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
-        if self.spend(FUEL_OF_MATCH) { pattern::matches(pattern, text) } else { None }
+        let mut compiled = self.compiled.borrow_mut();
+        if !compiled.contains_key(pattern) {
+            let found = if self.spend(FUEL_OF_PATTERN) { pattern::compiled(&[pattern], &[]) } else { None };
+            compiled.insert(pattern.to_owned(), found);
+        }
+        let known = compiled.get_mut(pattern)?.as_mut()?;
+        self.spend(1).then(|| known.is_match(text)).filter(|_| !known.alpha().has_error())
     }
 
     /// Whether there is a text that matches all of some patterns and none of others; `None` if that is not known.
     pub(super) fn exists(&self, all: &[&str], none: &[&str]) -> Option<bool> {
-        if self.spend(FUEL_OF_EXISTENCE) { pattern::exists(all, none) } else { None }
+        let question = [all, none].map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
+        if let Some(known) = self.existing.borrow().get(&question) {
+            return *known;
+        }
+        let found = if self.spend(FUEL_OF_PATTERN) { pattern::exists(all, none) } else { None };
+        self.existing.borrow_mut().insert(question, found);
+        found
+    }
+
+    /// A pattern of texts that do not match a pattern, and whether it matches all of them. `None` if none is known.
+    pub(super) fn complement(&self, pattern: &str) -> Option<(String, bool)> {
+        if let Some(known) = self.complements.borrow().get(pattern) {
+            return known.clone();
+        }
+        let found = if self.spend(FUEL_OF_LANGUAGE) { language::without(&[], &[pattern]) } else { None };
+        self.complements.borrow_mut().insert(pattern.to_owned(), found.clone());
+        found
+    }
+
+    /// The pattern of texts that match all of some patterns and none of others; `Some(None)` if there are
+    /// none, and `None` if that is not known.
+    pub(super) fn language(&self, all: &[&str], none: &[&str]) -> Option<Option<String>> {
+        if self.exists(all, none) == Some(false) {
+            return Some(None);
+        }
+        let found = if self.spend(FUEL_OF_LANGUAGE) { language::without(all, none) } else { None };
+        found.filter(|(_, is_whole)| *is_whole).map(|(pattern, _)| Some(pattern))
     }
 
     /// The schemas that the value of a property must fit.
@@ -181,7 +225,13 @@ impl<'a> Logic<'a> {
         if !patterns.is_empty() && (least > 0 || most.is_some()) && most.unwrap_or(least) <= 32 {
             patterns.push(&lengths);
         }
-        patterns.len() > 1 && self.exists(&patterns, &[]) == Some(false)
+        let excepted = parts.iter().flat_map(|part| list(part, EXCEPT)).filter_map(Value::as_str);
+        let excepted: BTreeSet<&str> = excepted.filter(|_| !patterns.is_empty()).collect();
+        let has_excepted = !excepted.is_empty();
+        let excepted = pattern::of_texts(excepted);
+        let excepted = has_excepted.then_some(&*excepted);
+        patterns.len() + excepted.iter().len() > 1
+            && self.exists(&patterns, excepted.as_slice()) == Some(false)
     }
 
     fn has_no_array<'v>(&'v self, parts: &Parts<'v>, depth: usize) -> bool {
@@ -245,6 +295,7 @@ impl<'a> Logic<'a> {
                 let pattern = part.get("pattern").and_then(Value::as_str);
                 count(part, "minLength").is_some_and(|least| length < least)
                     || count(part, "maxLength").is_some_and(|most| length > most)
+                    || list(part, EXCEPT).iter().any(|excepted| excepted == text)
                     || pattern.is_some_and(|pattern| self.matches(pattern, text) == Some(false))
             }
             Value::Number(number) => {

@@ -9,6 +9,7 @@ mod arrays;
 mod choices;
 mod document;
 mod formats;
+mod language;
 mod logic;
 mod names;
 mod negation;
@@ -18,8 +19,13 @@ mod reader;
 mod rewriter;
 #[cfg(test)]
 mod tests;
+mod unique;
+
+use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
+
+pub(super) use unique::{Place, UniqueMap};
 
 use super::ConstraintError;
 
@@ -42,29 +48,58 @@ const OF_MAP: [&str; 3] = ["properties", "patternProperties", "$defs"];
 /// [`MADE_OF`] and the keyword that it was rewritten from.
 const ORIGIN: &str = "$comment";
 const MADE_OF: char = '\0';
+/// The keyword of texts that a text must not be, in schemas that are being rewritten.
+const EXCEPT: &str = "$except";
 /// Between the parts of JSON: nothing, a space, or a line break and an indentation of at most 32 spaces or 8 tabs.
 const WHITESPACE: &str = r" |\n( {0,32}|\t{0,8})";
+/// llguidance's keyword for the layout of JSON. At the root of a caller's schema it may be `{"whitespace_flexible": false}`:
+/// no white space between the parts.
+const LAYOUT: &str = "x-guidance";
 /// Each character of a string has one spelling, so that keys which differ as JSON differ as strings.
 const ESCAPES: &str = "nrbtf\\\"";
 
-/// What llguidance compiles for a schema.
+/// A schema as llguidance compiles it.
+pub(super) struct Prepared {
+    pub(super) schema: Value,
+    /// Where items are unique, which llguidance does not enforce.
+    pub(super) unique: Option<UniqueMap>,
+}
+
+/// Rewrites a schema into one that llguidance compiles. Unless the matcher follows answers (`is_followed`), arrays of
+/// unique items become a list of all such arrays.
 ///
 /// # Errors
 /// If a part of it cannot be enforced, with the pointer to it.
-pub(super) fn prepare(schema: &Value) -> Result<Value, ConstraintError> {
+pub(super) fn prepare(schema: &Value, is_followed: bool) -> Result<Prepared, ConstraintError> {
     let bytes = schema.to_string().len();
     if bytes > MAX_BYTES {
         return Err(refuse("", None, format!("the schema has {bytes} bytes; the limit is {MAX_BYTES}")));
     }
-    let mut prepared = rewriter::rewrite(&reader::read(schema)?)?;
+    let (schema, is_compact) = without_layout(schema);
+    let schemas = reader::read(&schema)?;
+    let mut prepared = rewriter::rewrite(&schemas, is_followed)?;
     if prepared == Value::Bool(true) {
         prepared = json!({});
     }
     if let Value::Object(map) = &mut prepared {
-        let options = json!({ "whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES });
-        map.insert("x-guidance".into(), options);
+        let layout = match is_compact {
+            true => json!({ "whitespace_flexible": false, "json_allowed_escapes": ESCAPES }),
+            false => json!({ "whitespace_pattern": WHITESPACE, "json_allowed_escapes": ESCAPES }),
+        };
+        map.insert(LAYOUT.into(), layout);
     }
-    Ok(prepared)
+    let unique = if is_followed { UniqueMap::new(&schemas) } else { None };
+    Ok(Prepared { schema: prepared, unique })
+}
+
+/// A schema without its [`LAYOUT`], and whether that asks for JSON without white space.
+fn without_layout(schema: &Value) -> (Cow<'_, Value>, bool) {
+    let is_compact = schema.get(LAYOUT).is_some_and(|own| *own == json!({ "whitespace_flexible": false }));
+    let mut schema = Cow::Borrowed(schema);
+    if is_compact {
+        schema.to_mut().as_object_mut().and_then(|map| map.shift_remove(LAYOUT));
+    }
+    (schema, is_compact)
 }
 
 /// The schemas directly in a prepared schema.

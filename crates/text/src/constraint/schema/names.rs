@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::choices::{is_anything, is_same};
 use super::logic::Logic;
 use super::rewriter::Draft;
-use super::{count, formats, list, named, pattern};
+use super::{EXCEPT, count, formats, list, named, pattern};
 use crate::constraint::ConstraintError;
 
 type Outcome = Result<(), ConstraintError>;
@@ -63,7 +63,8 @@ fn both(one: &Value, other: &Value) -> Value {
     }
 }
 
-/// Adds a pattern to others. Patterns that match a name in common become one, whose values fit the schemas of both.
+/// Adds a pattern to others. Patterns that match a name in common become one, whose values fit the schemas of both, or are
+/// split where those differ.
 fn merge(
     logic: &Logic<'_>,
     draft: &Draft<'_>,
@@ -78,8 +79,21 @@ fn merge(
         let is_between = |name: &String| logic.matches(&known, name) != logic.matches(&pattern, name);
         let splits_names = named(&draft.map, "properties").any(|(name, _)| is_between(name));
         if !is_same(&schema, &other) && (splits_names || logic.is_empty(&[&schema, &other])) {
-            let problem = format!("names may match both /{known}/ and /{pattern}/, which is not supported");
-            return Err(draft.refuse("patternProperties", problem));
+            let (one, two) = (&*known, &*pattern);
+            let parts: [(&[&str], &[&str]); 3] = [(&[one], &[two]), (&[one, two], &[]), (&[two], &[one])];
+            let parts: Option<Vec<_>> = parts.iter().map(|(all, none)| logic.language(all, none)).collect();
+            let Some([first, shared, rest]) = parts.and_then(|parts| <[_; 3]>::try_from(parts).ok()) else {
+                let problem =
+                    format!("names may match both /{known}/ and /{pattern}/, which is not supported");
+                return Err(draft.refuse("patternProperties", problem));
+            };
+            let is_impossible = logic.is_empty(&[&schema, &other]);
+            let together = if is_impossible { false.into() } else { both(&other, &schema) };
+            merged.extend(first.map(|pattern| (pattern, other)));
+            merged.extend(shared.map(|pattern| (pattern, together)));
+            let Some(rest) = rest else { return Ok(()) };
+            pattern = rest;
+            continue;
         }
         schema = both(&other, &schema);
         pattern = pattern::union([&*known, &*pattern]);
@@ -176,6 +190,11 @@ fn collect(logic: &Logic<'_>, schema: &Value, patterns: &mut Vec<String>, depth:
                 }
                 _ => false,
             },
+            (EXCEPT, Value::Array(texts)) => {
+                let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+                patterns.push(pattern::except(&texts));
+                true
+            }
             ("enum" | "const", _) => {
                 let values = logic.values(schema, 0).unwrap_or_default();
                 patterns.push(pattern::of_texts(values.iter().filter_map(Value::as_str)));
@@ -210,10 +229,11 @@ fn are_disjoint(logic: &Logic<'_>, patterns: &[String]) -> bool {
     !patterns.iter().enumerate().any(meets)
 }
 
-/// The pattern that matches what all of some do, if it is one of them.
+/// The pattern that matches what all of some do: one of them if that does.
 fn single(logic: &Logic<'_>, patterns: Vec<String>) -> Option<String> {
     let implies = |one: &String| patterns.iter().all(|other| logic.exists(&[one], &[other]) == Some(false));
-    patterns.iter().find(|pattern| implies(pattern)).cloned()
+    let all = || logic.language(&patterns.iter().map(String::as_str).collect::<Vec<_>>(), &[]).flatten();
+    patterns.iter().find(|pattern| implies(pattern)).cloned().or_else(all)
 }
 
 /// Whether all names that are not listed match a pattern anyway.

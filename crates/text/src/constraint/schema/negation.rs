@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::logic::Logic;
-use super::{ORIGIN, TYPES, count, list, named, pattern, required};
+use super::{EXCEPT, ORIGIN, TYPES, count, list, named, required};
 
 /// Schemas inside schemas that are negated.
 const MAX_DEPTH: usize = 8;
@@ -23,9 +23,13 @@ fn is_exact_inner(logic: &Logic<'_>, schema: &Value, depth: usize) -> bool {
     let inner = |schema: &Value| is_exact_inner(logic, schema, depth + 1);
     depth <= MAX_DEPTH
         && map.iter().all(|(keyword, value)| match &**keyword {
-            ORIGIN | "not" | "required" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum"
-            | "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => true,
+            ORIGIN | EXCEPT | "not" | "required" | "minimum" | "maximum" | "exclusiveMinimum"
+            | "exclusiveMaximum" | "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties"
+            | "maxProperties" => true,
             "type" => super::logic::allows(value, "fraction") || !super::logic::allows(value, "integer"),
+            "pattern" => value
+                .as_str()
+                .is_some_and(|pattern| logic.complement(pattern).is_some_and(|(_, is_whole)| is_whole)),
             "const" => value.is_string() || value.is_null(),
             "enum" => list(map, keyword).iter().all(|value| value.is_string() || value.is_null()),
             "$ref" => value.as_str().is_some_and(|name| inner(logic.schemas.definition(name))),
@@ -56,6 +60,7 @@ fn negate_inner(logic: &Logic<'_>, schema: &Value, depth: usize) -> Option<Value
             "const" | "enum" => options.extend(other_values(map)),
             "$ref" => options.extend(value.as_str().and_then(|name| inner(logic.schemas.definition(name)))),
             "not" => options.push(value.clone()),
+            EXCEPT => options.push(json!({ "enum": value })),
             "allOf" => options.extend(list(map, keyword).iter().filter_map(inner)),
             "anyOf" | "oneOf" => {
                 let none = list(map, keyword).iter().map(inner).collect::<Option<Vec<_>>>();
@@ -66,6 +71,13 @@ fn negate_inner(logic: &Logic<'_>, schema: &Value, depth: usize) -> Option<Value
                     json!({ "type": "object", "required": [name], "properties": { (name): inner(schema)? } }),
                 )
             })),
+            "pattern" => {
+                let complement = value.as_str().and_then(|pattern| logic.complement(pattern));
+                options.extend(complement.map(|(others, _)| json!({ "type": "string", "pattern": others })));
+            }
+            "items" if !map.contains_key("prefixItems") => {
+                options.extend(inner(value).map(|other| json!({ "type": "array", "contains": other })));
+            }
             _ => options.extend(beyond(map, keyword)),
         }
     }
@@ -75,6 +87,26 @@ fn negate_inner(logic: &Logic<'_>, schema: &Value, depth: usize) -> Option<Value
         1 => options.pop(),
         _ => Some(json!({ "anyOf": options })),
     }
+}
+
+/// Schemas of objects that fit one schema, and have a property which another does not allow.
+pub(super) fn beyond_properties(logic: &Logic<'_>, one: &Value, other: &Value) -> Vec<Value> {
+    let parts = logic.parts_of(one);
+    let names = parts.iter().flat_map(|part| named(part, "properties").map(|(name, _)| name));
+    let is_closed =
+        |part: &&&Map<String, Value>| part.get("additionalProperties") == Some(&Value::Bool(false));
+    let closed = logic.parts_of(other);
+    let closed: Vec<_> = closed.iter().filter(is_closed).collect();
+    let excludes = |part: &&&Map<String, Value>, name: &str| {
+        !named(part, "properties").any(|(known, _)| known == name)
+            && named(part, "patternProperties")
+                .all(|(pattern, _)| logic.matches(pattern, name) == Some(false))
+    };
+    let mut names: Vec<&String> =
+        names.filter(|name| closed.iter().any(|part| excludes(part, name))).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().map(|name| json!({ "type": "object", "required": [name] })).collect()
 }
 
 /// Types that others do not have. Numbers that are no integers are left out: they cannot be asked for.
@@ -100,7 +132,7 @@ fn other_values(map: &Map<String, Value>) -> Vec<Value> {
     let mut options = vec![json!({ "type": others })];
     let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
     if !texts.is_empty() {
-        options.push(json!({ "type": "string", "pattern": pattern::except(&texts) }));
+        options.push(json!({ "type": "string", EXCEPT: texts }));
     }
     let flags: Vec<bool> = values.iter().filter_map(Value::as_bool).collect();
     if let [flag] = flags[..] {

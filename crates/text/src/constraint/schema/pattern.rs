@@ -4,16 +4,20 @@ use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::derivre::{Regex, RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use regex_syntax::hir::HirKind;
 
-/// What ECMAScript calls spaces; Rust's are others.
-const SPACES: &str = r"\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
+/// The spaces of ECMAScript, which differ from those of Rust.
+const SPACES: &str = r"\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}";
+/// Characters that only some readers of patterns take for spaces: `\s` and `\S` leave both out.
+const DOUBTFUL_SPACES: &str = r"\x{85}\x{feff}";
 const DIGITS: &str = "0-9";
 const WORDS: &str = "0-9A-Za-z_";
 /// Any character but the ends of lines.
 const DOT: &str = r"[^\n\r\x{2028}\x{2029}]";
+/// Why a half of a character is refused outside of classes.
+const HALF: &str = "half of a character is not supported";
 /// The work that a question about patterns may take.
 const FUEL: u64 = 10_000;
 
@@ -32,6 +36,8 @@ pub(super) struct Pattern {
 /// If it has no such form in the crate `regex`.
 pub(super) fn read(pattern: &str) -> Result<Pattern, String> {
     let mut found = Pattern::default();
+    let unwrapped = unwrapped(pattern);
+    let pattern = unwrapped.as_deref().unwrap_or(pattern);
     let mut rest = pattern.strip_prefix('^').unwrap_or(pattern);
     let is_anchored = rest.len() < pattern.len();
     while is_anchored && (rest.starts_with("(?=") || rest.starts_with("(?!")) {
@@ -46,11 +52,39 @@ pub(super) fn read(pattern: &str) -> Result<Pattern, String> {
         rest = &rest[end..];
     }
     let anchor = if is_anchored { "^" } else { "" };
-    let whole = translate(&format!("{anchor}{rest}"))?;
+    let whole = match look_behind(rest) {
+        Some((before, behind, is_wanted)) => {
+            let list = if is_wanted { &mut found.all } else { &mut found.none };
+            list.push(translate(&format!("(?:{behind})$"))?);
+            translate(&format!("{anchor}{before}$"))?
+        }
+        None => translate(&format!("{anchor}{rest}"))?,
+    };
     if whole != "^" || found == Pattern::default() {
         found.all.push(whole);
     }
     Ok(found)
+}
+
+/// A pattern without the group that is all of it, if look-ahead stands at the beginning of that.
+fn unwrapped(pattern: &str) -> Option<String> {
+    let group = pattern.strip_prefix('^')?.strip_suffix('$')?;
+    let inner = group.strip_prefix("(?:").or(group.strip_prefix('('))?.strip_suffix(')')?;
+    let is_whole =
+        group_end(group) == Some(group.len()) && inner.starts_with("(?") && !has_alternatives(inner);
+    is_whole.then(|| format!("^{inner}$"))
+}
+
+/// The look-behind at the end of a pattern: what is before it, what must or must not be behind, and whether it must.
+fn look_behind(pattern: &str) -> Option<(&str, &str, bool)> {
+    let rest = pattern.strip_suffix(")$")?;
+    let at = rest.rfind("(?<")?;
+    let (before, group) = (&pattern[..at], &pattern[at..pattern.len() - 1]);
+    let is_wanted = group.starts_with("(?<=");
+    let is_plain = (is_wanted || group.starts_with("(?<!")) && group_end(group) == Some(group.len());
+    let is_last =
+        is_plain && !has_alternatives(before) && outside_of_classes(pattern).any(|(place, _)| place == at);
+    is_last.then(|| (before, &group[4..group.len() - 1], is_wanted))
 }
 
 /// The length of the group at the beginning of a pattern.
@@ -100,6 +134,8 @@ fn outside_of_classes(pattern: &str) -> impl Iterator<Item = (usize, char)> + '_
 enum Atom {
     Character(char),
     Set(String),
+    /// Half of a character, which no answer has.
+    Half,
 }
 
 fn translate(pattern: &str) -> Result<String, String> {
@@ -112,6 +148,7 @@ fn translate(pattern: &str) -> Result<String, String> {
             '\\' => match escape(&mut rest)? {
                 Atom::Character(c) => written.push_str(&regex_syntax::escape(c.encode_utf8(&mut [0; 4]))),
                 Atom::Set(set) => _ = write!(written, "[{set}]"),
+                Atom::Half => return Err(HALF.into()),
             },
             '[' => written.push_str(&class(&mut rest)?),
             '.' => written.push_str(DOT),
@@ -147,11 +184,13 @@ fn class(rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
         return Err("a class of no characters is not supported".into());
     }
     loop {
-        let Some(atom) = class_atom(rest)? else { return Ok(class + "]") };
+        let Some(atom) = class_atom(rest)? else { return closed(class) };
         let mut ahead = rest.clone();
         let is_range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']') | None);
+        // Between halves of characters and others, those that answers can have.
         let first = match atom {
             Atom::Character(c) if is_range => c,
+            Atom::Half if is_range => '\u{e000}',
             Atom::Character(c) => {
                 let _ = write!(class, "\\x{{{:x}}}", u32::from(c));
                 continue;
@@ -160,17 +199,32 @@ fn class(rest: &mut Peekable<Chars<'_>>) -> Result<String, String> {
                 class.push_str(&set);
                 continue;
             }
+            Atom::Half => continue,
         };
         rest.next();
         match class_atom(rest)? {
             Some(Atom::Character(last)) if last >= first => {
                 let _ = write!(class, "\\x{{{:x}}}-\\x{{{:x}}}", u32::from(first), u32::from(last));
             }
+            Some(Atom::Half) if first < '\u{e000}' => {
+                let _ = write!(class, "\\x{{{:x}}}-\\x{{d7ff}}", u32::from(first));
+            }
+            Some(Atom::Half) if matches!(atom, Atom::Half) => {}
             Some(Atom::Set(set)) => {
                 let _ = write!(class, "\\x{{{:x}}}\\-{set}", u32::from(first));
             }
             _ => return Err("a range of characters whose end is before its start".into()),
         }
+    }
+}
+
+/// A class with its last bracket. Those that exclude only halves of characters have all characters.
+fn closed(class: String) -> Result<String, String> {
+    match &*class {
+        "[" => Err("a class of no characters is not supported".into()),
+        "[^" => Ok(r"[\x{0}-\x{10ffff}]".into()),
+        _ if class.starts_with("[^") && class.contains(SPACES) => Ok(class + DOUBTFUL_SPACES + "]"),
+        _ => Ok(class + "]"),
     }
 }
 
@@ -194,7 +248,7 @@ fn escape(rest: &mut Peekable<Chars<'_>>) -> Result<Atom, String> {
         's' => return Ok(Atom::Set(SPACES.into())),
         'D' => return Ok(Atom::Set(format!("[^{DIGITS}]"))),
         'W' => return Ok(Atom::Set(format!("[^{WORDS}]"))),
-        'S' => return Ok(Atom::Set(format!("[^{SPACES}]"))),
+        'S' => return Ok(Atom::Set(format!("[^{SPACES}{DOUBTFUL_SPACES}]"))),
         'p' | 'P' if rest.peek() == Some(&'{') => {
             let name: String = rest.by_ref().take_while(|c| *c != '}').collect();
             return Ok(Atom::Set(format!("\\{c}{name}}}")));
@@ -206,7 +260,10 @@ fn escape(rest: &mut Peekable<Chars<'_>>) -> Result<Atom, String> {
         'v' => '\u{b}',
         '0' if !rest.peek().is_some_and(char::is_ascii_digit) => '\0',
         'x' => code(rest, 2).and_then(char::from_u32).ok_or("`\\x` wants two hexadecimal digits")?,
-        'u' => unicode(rest).ok_or("`\\u` wants the hexadecimal digits of a character")?,
+        'u' => {
+            return unicode(rest)
+                .ok_or_else(|| "`\\u` wants the hexadecimal digits of a character".to_owned());
+        }
         'c' => match rest.next() {
             Some(letter) if letter.is_ascii_alphabetic() => char::from(letter as u8 % 32),
             _ => return Err("`\\c` wants a letter".into()),
@@ -224,19 +281,22 @@ fn code(rest: &mut Peekable<Chars<'_>>, digits: usize) -> Option<u32> {
     Some(code)
 }
 
-/// The character of `\u1234`, `\u{12345}` or two halves, after `\u`.
-fn unicode(rest: &mut Peekable<Chars<'_>>) -> Option<char> {
+/// The character of `\u1234`, `\u{12345}` or two halves, after `\u`; or a half alone.
+fn unicode(rest: &mut Peekable<Chars<'_>>) -> Option<Atom> {
     if rest.next_if_eq(&'{').is_some() {
         let digits: String = rest.by_ref().take_while(|c| *c != '}').collect();
-        return char::from_u32(u32::from_str_radix(&digits, 16).ok()?);
+        return char::from_u32(u32::from_str_radix(&digits, 16).ok()?).map(Atom::Character);
     }
     let first = code(rest, 4)?;
-    if !(0xd800..0xdc00).contains(&first) {
-        return char::from_u32(first);
-    }
-    let is_pair = rest.next() == Some('\\') && rest.next() == Some('u');
-    let second = code(rest, 4).filter(|code| is_pair && (0xdc00..0xe000).contains(code))?;
-    char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
+    let mut ahead = rest.clone();
+    let is_pair =
+        (0xd800..0xdc00).contains(&first) && ahead.next() == Some('\\') && ahead.next() == Some('u');
+    let second = code(&mut ahead, 4).filter(|code| is_pair && (0xdc00..0xe000).contains(code));
+    let Some(second) = second else {
+        return Some(char::from_u32(first).map_or(Atom::Half, Atom::Character));
+    };
+    *rest = ahead;
+    char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)).map(Atom::Character)
 }
 
 /// Checks that a pattern has no literal characters that answers cannot write: llguidance would leave them out.
@@ -310,20 +370,24 @@ fn except_after(texts: &[&str], shared: usize) -> String {
 }
 
 /// Whether a text matches a pattern; `None` if that cannot be found out.
+#[cfg(test)]
 pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
-    let mut builder = RegexBuilder::new();
-    let expression = builder.mk(&search(pattern)).ok()?;
-    Some(builder.to_regex_limited(expression, FUEL).ok()?.is_match(text))
+    Some(compiled(&[pattern], &[])?.is_match(text))
 }
 
 /// Whether there is a text that matches all of some patterns and none of others; `None` if that cannot be found out.
 pub(super) fn exists(all: &[&str], none: &[&str]) -> Option<bool> {
+    Some(!compiled(all, none)?.always_empty())
+}
+
+/// A pattern for the texts that match all of some patterns and none of others; `None` if it takes too much work.
+pub(super) fn compiled(all: &[&str], none: &[&str]) -> Option<Regex> {
     let mut builder = RegexBuilder::new();
     let mut parts = vec![RegexAst::Regex("(?s:.*)".into())];
     parts.extend(all.iter().map(|pattern| search(pattern)));
     parts.extend(none.iter().map(|pattern| RegexAst::Not(Box::new(search(pattern)))));
     let expression = builder.mk(&RegexAst::And(parts)).ok()?;
-    Some(!builder.to_regex_limited(expression, FUEL).ok()?.always_empty())
+    builder.to_regex_limited(expression, FUEL).ok()
 }
 
 /// A pattern as llguidance reads it.
@@ -352,9 +416,12 @@ mod tests {
     fn classes_are_those_of_ecmascript() {
         check(r"^[a-z&&[^b]+$", &["b&[a^", "["], &["B", "]"]);
         check(r"^[\w.-]+$", &["a-b.c_1"], &["é", "a b"]);
-        check(r"^[^\d\s]$", &["a", "é"], &["1", "\u{a0}"]);
+        check(r"^[^\d\s]$", &["a", "é"], &["1", "\u{a0}", "\u{feff}"]);
+        check(r"^\s\S$", &[" a", "\u{3000}é"], &["\u{feff}a", " \u{feff}", " \u{85}"]);
         check(r"^[+--]$", &["+", ",", "-"], &["."]);
         check(r"^[a~~b<\]]$", &["~", "<", "]"], &["c"]);
+        check(r"^[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDBFF-\uDC00\uDFFF\t]*$", &["aé\t"], &["a\n", "😀"]);
+        check(r"^[^\uD800-\uDFFF]$", &["a", "😀"], &[""]);
         check(r"^[\u0041-\u{43}\x44\-]$", &["A", "B", "C", "D", "-"], &["E"]);
     }
 
@@ -377,7 +444,10 @@ mod tests {
     fn look_ahead_at_the_beginning_is_taken_apart() {
         check(r"^(?=.*\d)(?=.*[a-z]).{3,}$", &["a12", "12a"], &["abc", "123", "a1"]);
         check(r"^(?!foo$|x)[a-z]+$", &["foob", "fo"], &["foo", "xa", "1"]);
-        assert!(read("^(?!a)b|c").is_err() && read("a(?=b)").is_err());
+        check(r"^((?!aws:)[a-z:]*)$", &["aw:", ""], &["aws:", "aws:a", "A"]);
+        check(r"^[a-z.]+(?<!\.git)$", &["git", "a.gi"], &["a.git", ".git", ""]);
+        check(r"^(?!-)[a-z-]+(?<=[a-c])$", &["a", "z-b"], &["-a", "z", "a-"]);
+        assert!(read("^(?!a)b|c").is_err() && read("a(?=b)").is_err() && read("^a|b(?<!c)$").is_err());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::document::{Document, Place};
-use super::{MADE_OF, MAX_DEPTH, MAX_INTEGER, MAX_SCHEMAS, ORIGIN, TYPES, formats, pattern, refuse};
+use super::{
+    MADE_OF, MAX_DEPTH, MAX_INTEGER, MAX_SCHEMAS, ORIGIN, TYPES, formats, language, pattern, refuse,
+};
 use crate::constraint::ConstraintError;
 
 /// A schema as it was read.
@@ -338,9 +340,14 @@ impl Reader<'_> {
 
     fn name_pattern(&self, text: &str) -> Result<String, ConstraintError> {
         let refused = |problem: String| self.refuse("patternProperties", problem);
-        let mut found = pattern::read(text).map_err(refused)?;
-        match (found.all.pop(), &found.all[..], &found.none[..]) {
-            (Some(pattern), [], []) => Ok(pattern),
+        let found = pattern::read(text).map_err(refused)?;
+        if let ([pattern], []) = (&found.all[..], &found.none[..]) {
+            return Ok(pattern.clone());
+        }
+        let [all, none] =
+            [&found.all, &found.none].map(|list| list.iter().map(String::as_str).collect::<Vec<_>>());
+        match language::without(&all, &none) {
+            Some((pattern, true)) => Ok(pattern),
             _ => Err(refused(format!("look-ahead in /{text}/ is not supported for names"))),
         }
     }

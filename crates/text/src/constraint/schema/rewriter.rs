@@ -5,19 +5,20 @@ use serde_json::{Map, Value, json};
 use super::logic::Logic;
 use super::reader::{Schemas, add_rule};
 use super::{
-    MADE_OF, MAX_DEPTH, MAX_INTEGER, ORIGIN, arrays, choices, formats, list, names, objects, refuse,
+    EXCEPT, MADE_OF, MAX_DEPTH, MAX_INTEGER, ORIGIN, arrays, choices, formats, list, names, objects, pattern,
+    refuse,
 };
 use crate::constraint::ConstraintError;
 
 /// The most schemas that come of a document.
 const MAX_REWRITTEN: usize = 60_000;
 
-/// Rewrites all schemas of a document into one, with its definitions.
+/// Rewrites all schemas of a document into one, with its definitions. If answers are followed, that keeps items unique.
 ///
 /// # Errors
 /// If one of them asks for what cannot be enforced.
-pub(super) fn rewrite(schemas: &Schemas) -> Result<Value, ConstraintError> {
-    let mut rewriter = Rewriter { logic: Logic::new(schemas), count: 0, depth: 0 };
+pub(super) fn rewrite(schemas: &Schemas, is_followed: bool) -> Result<Value, ConstraintError> {
+    let mut rewriter = Rewriter { logic: Logic::new(schemas), is_followed, count: 0, depth: 0 };
     let mut root = rewriter.schema(&schemas.root, &[])?;
     let mut definitions: Vec<(&String, &Value)> = schemas.definitions.iter().collect();
     definitions.sort_by_key(|(name, _)| *name);
@@ -34,6 +35,7 @@ pub(super) fn rewrite(schemas: &Schemas) -> Result<Value, ConstraintError> {
 
 pub(super) struct Rewriter<'a> {
     pub(super) logic: Logic<'a>,
+    is_followed: bool,
     count: usize,
     depth: usize,
 }
@@ -93,7 +95,7 @@ impl Rewriter<'_> {
         names::names(&self.logic, &mut draft)?;
         objects::counts(&self.logic, &mut draft)?;
         arrays::contains(&self.logic, &mut draft)?;
-        arrays::distinct(&self.logic, &mut draft)?;
+        arrays::distinct(&self.logic, &mut draft, self.is_followed)?;
         choices::one_of(&self.logic, &mut draft)?;
         values(&mut draft);
         let rewritten = self.inner(draft)?;
@@ -129,7 +131,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Formats, and multiples within the numbers that are exact.
+/// Formats, texts that are left out, and multiples within the numbers that are exact.
 fn values(draft: &mut Draft<'_>) {
     if let Some(format) = draft.take("format") {
         match format.as_str().and_then(formats::lookup) {
@@ -143,6 +145,10 @@ fn values(draft: &mut Draft<'_>) {
             }
             None => {}
         }
+    }
+    if let Some(Value::Array(texts)) = draft.take(EXCEPT) {
+        let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+        draft.add("not", json!({ "pattern": pattern::except(&texts) }));
     }
     if draft.map.contains_key("multipleOf") {
         // Programs that read larger numbers as floating-point numbers would find others.

@@ -1,17 +1,17 @@
-//! The tools that an answer may call, as requests declare them.
+//! The tools that an answer may call, as requests declare them, and the rules of such answers.
 
-use pipelines::answer::{AnswerRules, ReasoningPhase};
-use pipelines::{AnswerFormat, Constraint, Error, GrammarCompiler, TextError, Tokenizer, Tool, ToolChoice};
-use serde_json::{Value, json};
+use serde_json::Value;
+use text::answer::{AnswerRules, ReasoningPhase};
+use text::{AnswerFormat, Constraint, Error as TextError, GrammarCompiler, Tokenizer, Tool, ToolChoice};
 
-use crate::error::ApiError;
+use crate::Error;
 
 /// The most tools of a request. Schemas that cannot be enforced are looked for tool by tool.
 const MAX_TOOLS: usize = 1024;
 
 /// Tools, and how they are to be used.
-#[derive(Debug, Default)]
-pub(crate) struct ToolUse {
+#[derive(Debug, Clone, Default)]
+pub struct ToolUse {
     /// As chat templates take them: in the shape of the OpenAI API.
     declared: Vec<Value>,
     tools: Vec<Tool>,
@@ -19,7 +19,7 @@ pub(crate) struct ToolUse {
     /// The names of those that may be called; `None`: all.
     only: Option<Vec<String>>,
     /// Whether an answer ends with its first call.
-    pub(super) is_single: bool,
+    is_single: bool,
     /// Fields without effect.
     pub(super) ignored: Vec<String>,
 }
@@ -37,22 +37,21 @@ impl ToolUse {
     ///
     /// # Errors
     /// If a tool is not a function with a name and a schema, or the choice is not among them.
-    pub(crate) fn new(
+    pub fn new(
         declared: Option<Vec<Value>>,
         choice: Option<&Value>,
         is_parallel: Option<bool>,
-    ) -> Result<ToolUse, ApiError> {
+    ) -> Result<ToolUse, Error> {
         let declared = declared.unwrap_or_default();
         if declared.len() > MAX_TOOLS {
-            let message = format!("tools has {} entries: give at most {MAX_TOOLS}", declared.len());
-            return Err(ApiError::invalid("tools", message));
+            let problem = format!("has {} entries: give at most {MAX_TOOLS}", declared.len());
+            return Err(TextError::Tools { field: "tools".to_string(), problem }.into());
         }
-        let refuse = |error: TextError| ApiError::from(Error::from(error));
-        let tools = Tool::list(&declared).map_err(refuse)?;
+        let tools = Tool::list(&declared)?;
         let choice = choice.unwrap_or(&Value::Null);
         let only = allowed(choice, &tools)?;
         let mode = if only.is_some() { mode_of(choice) } else { choice };
-        let chosen = ToolChoice::read(mode, &tools).map_err(refuse)?;
+        let chosen = ToolChoice::read(mode, &tools)?;
         let mut ignored = Vec::new();
         if tools.is_empty() {
             ignored.extend((!choice.is_null()).then(|| "tool_choice".to_string()));
@@ -63,13 +62,18 @@ impl ToolUse {
     }
 
     /// Whether an answer may have calls.
-    pub(super) fn are_callable(&self) -> bool {
+    pub fn are_callable(&self) -> bool {
         !self.tools.is_empty() && self.choice != ToolChoice::None
     }
 
     /// Whether an answer has at least one call.
     pub(super) fn must_be_called(&self) -> bool {
         matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_))
+    }
+
+    /// Whether an answer ends with its first call.
+    pub(super) fn is_single(&self) -> bool {
+        self.is_single
     }
 
     /// The tools that the model reads about: none if it may call none.
@@ -163,25 +167,24 @@ impl ToolUse {
 }
 
 /// The names of `allowed_tools`, which stand in an object of their own or next to its type.
-fn allowed(choice: &Value, tools: &[Tool]) -> Result<Option<Vec<String>>, ApiError> {
+fn allowed(choice: &Value, tools: &[Tool]) -> Result<Option<Vec<String>>, Error> {
     if choice["type"] != "allowed_tools" {
         return Ok(None);
     }
+    let refuse = |problem: String| TextError::Tools { field: "tool_choice".to_string(), problem };
     let object = choice.get("allowed_tools").unwrap_or(choice);
     let names = object["tools"].as_array().into_iter().flatten();
     let name = |tool: &Value| {
         let name = tool["function"]["name"].as_str().or(tool["name"].as_str()).unwrap_or_default();
         let is_declared = tools.iter().any(|tool| tool.name == name);
-        let message = || format!("tool_choice: no tool is named {name:?}");
-        is_declared.then(|| name.to_string()).ok_or_else(|| ApiError::invalid("tool_choice", message()))
+        is_declared.then(|| name.to_string()).ok_or_else(|| refuse(format!("no tool is named {name:?}")))
     };
     if names.clone().count() > MAX_TOOLS {
-        let message = format!("tool_choice: allowed_tools has more than {MAX_TOOLS} entries");
-        return Err(ApiError::invalid("tool_choice", message));
+        return Err(refuse(format!("allowed_tools has more than {MAX_TOOLS} entries")).into());
     }
     let names = names.map(name).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {
-        return Err(ApiError::invalid("tool_choice", "tool_choice: allowed_tools has no tools"));
+        return Err(refuse("allowed_tools has no tools".to_string()).into());
     }
     Ok(Some(names))
 }
@@ -202,15 +205,4 @@ fn in_field(field: String, error: TextError) -> TextError {
         TextError::Constraint(error) => TextError::Tools { field, problem: error.to_string() },
         error => error,
     }
-}
-
-/// A tool in the shape of the OpenAI API.
-pub(crate) fn declared(name: &Value, description: &Value, parameters: &Value, strict: &Value) -> Value {
-    let mut function = json!({ "name": name });
-    for (key, value) in [("description", description), ("parameters", parameters), ("strict", strict)] {
-        if !value.is_null() {
-            function[key] = value.clone();
-        }
-    }
-    json!({ "type": "function", "function": function })
 }

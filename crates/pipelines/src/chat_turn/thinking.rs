@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::ApiError;
+use crate::Error;
+use crate::error::InvalidField;
 
 /// The reasoning settings of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Thinking {
+pub struct Thinking {
     /// The field that says it.
     pub(super) field: &'static str,
     is_on: bool,
@@ -22,13 +23,13 @@ const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh",
 
 impl Thinking {
     /// Reasoning that a field turns on or off.
-    pub(crate) fn new(field: &'static str, is_on: bool) -> Thinking {
+    pub fn new(field: &'static str, is_on: bool) -> Thinking {
         Thinking { field, is_on, effort: None, effort_field: None, budget: None }
     }
 
     /// The same with so many tokens at most.
     #[must_use]
-    pub(crate) fn within(self, budget: Option<usize>) -> Thinking {
+    pub fn within(self, budget: Option<usize>) -> Thinking {
         Thinking { budget, ..self }
     }
 
@@ -36,10 +37,10 @@ impl Thinking {
     ///
     /// # Errors
     /// If the effort has another name.
-    pub(crate) fn with_effort(field: &'static str, effort: &str) -> Result<Thinking, ApiError> {
+    pub fn with_effort(field: &'static str, effort: &str) -> Result<Thinking, Error> {
         if !EFFORTS.contains(&effort) {
-            let message = format!("{field} is `{effort}`: give {}", EFFORTS.join(", "));
-            return Err(ApiError::invalid(field, message));
+            let (value, fix) = (format!("`{effort}`"), format!("give {}", EFFORTS.join(", ")));
+            return Err(Error::Request(vec![InvalidField { field, value, fix }]));
         }
         let is_on = effort != "none";
         Ok(Thinking { effort: is_on.then(|| effort.to_string()), ..Thinking::new(field, is_on) })
@@ -47,7 +48,7 @@ impl Thinking {
 
     /// The same with the effort of another field. Reasoning that is off stays off.
     #[must_use]
-    pub(crate) fn and_effort(self, effort: Thinking) -> Thinking {
+    pub fn and_effort(self, effort: Thinking) -> Thinking {
         let Thinking { field, effort, .. } = effort;
         Thinking { effort: effort.filter(|_| self.is_on), effort_field: Some(field), ..self }
     }
@@ -62,6 +63,13 @@ impl Thinking {
         self.set_switches(variables);
         if let Some(effort) = &self.effort {
             variables.entry("reasoning_effort").or_insert_with(|| effort.clone().into());
+            // Kimi K3's, which knows fewer.
+            let own = match &effort[..] {
+                "minimal" => "low",
+                "xhigh" => "max",
+                other => other,
+            };
+            variables.entry("thinking_effort").or_insert_with(|| own.into());
         }
     }
 

@@ -1,0 +1,1 @@
+../../../crates/extension/include/perihelion_extension.h
