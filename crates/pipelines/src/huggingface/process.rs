@@ -181,11 +181,20 @@ impl Process {
         loop {
             match self.end() {
                 Some(error) => return error,
+                // Processes that it started may hold its standard error open.
                 None if begin.elapsed() > END => {
-                    return Error::WorkerEnded { end: "it does not answer".to_string() };
+                    self.kill();
+                    let _ = self.watched.end.set("it does not answer".to_string());
                 }
                 None => std::thread::sleep(POLL),
             }
+        }
+    }
+
+    /// Ends the child, which keeps nothing that must be saved.
+    fn kill(&self) {
+        if let Some(child) = lock(&self.watched.child).as_mut() {
+            let _ = child.kill();
         }
     }
 
@@ -196,10 +205,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It keeps nothing that must be saved.
-        if let Some(child) = lock(&self.watched.child).as_mut() {
-            let _ = child.kill();
-        }
+        self.kill();
     }
 }
 
@@ -335,6 +341,15 @@ mod tests {
         process.tell(&json!({"do": "drop", "runner": 0, "sequences": null}));
         let killed = start(folder.path(), "import os; os.kill(os.getpid(), 9)");
         assert!(error(&killed).contains("signal: 9"));
+    }
+
+    #[test]
+    fn a_child_whose_standard_error_stays_open_has_ended_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let torch = "import os, subprocess; subprocess.Popen(['sleep', '30']); os._exit(7)";
+        let process = start(folder.path(), torch);
+        assert!(error(&process).ends_with("it does not answer"));
+        assert!(process.end().is_some());
     }
 
     #[test]
