@@ -78,8 +78,8 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn kill(id: u32) {
-    assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
+fn kill(signal: &str, id: u32) {
+    assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
 }
 
 /// Whether a process is gone, or only its exit status is left.
@@ -180,28 +180,27 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
     assert_eq!(complete(&served, "200", &stopped)["choices"][0]["finish_reason"], "stop");
 
     let [worker] = children(served.id())[..] else { panic!("one child") };
-    kill(worker);
+    kill("-9", worker);
     wait_until("the worker ends", || !Path::new(&format!("/proc/{worker}")).exists());
-    std::thread::sleep(Duration::from_millis(200));
     // The next request loads the model again.
     assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
     // One that runs when the process dies fails, and says why.
     let [worker] = children(served.id())[..] else { panic!("one child") };
-    let long = json!({"prompt": "Once", "max_tokens": 1000, "n": 8, "ignore_eos": true});
+    kill("-STOP", worker);
     std::thread::scope(|scope| {
-        let failing = scope.spawn(|| served.reply("POST", "/v1/completions", "", &long.to_string()));
-        std::thread::sleep(Duration::from_millis(500));
-        kill(worker);
+        let failing = scope.spawn(|| served.reply("POST", "/v1/completions", "", &greedy.to_string()));
+        let runs = |line: &str| line.starts_with("vllm:num_requests_running") && line.ends_with(" 1");
+        wait_until("the request runs", || served.reply("GET", "/metrics", "", "").lines().any(runs));
+        kill("-9", worker);
         let reply = failing.join().unwrap();
         assert!(
             reply.starts_with("HTTP/1.1 503") && reply.contains("its process has ended: signal: 9"),
             "{reply}"
         );
     });
-    std::thread::sleep(Duration::from_millis(200));
     assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
     let [worker] = children(served.id())[..] else { panic!("one child") };
-    kill(served.id());
+    kill("-9", served.id());
     served.end();
     wait_until("the worker ends with the server", || is_gone(worker));
 }
@@ -268,7 +267,7 @@ fn a_worker_dies_with_its_parent_even_while_it_loads() {
         wait_until("the worker imports", || worker().is_some());
         let worker = worker().unwrap();
         assert!(!is_gone(worker));
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        kill(signal, child.id());
         wait_until("the worker ends", || is_gone(worker));
         child.kill().unwrap();
         child.wait().unwrap();
