@@ -90,6 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let progress = Progress::new(arguments.quiet);
     let plan = source.open(&progress)?;
+    plan.expect_graph("peri quantize")?;
     let checkpoint = plan.checkpoint().expect("its files are fetched");
     let importance = arguments
         .importance

@@ -38,6 +38,7 @@ pub(crate) fn quantize<'py>(
     let told = progress.clone();
     let work = move || -> Result<Quantized, Error> {
         let plan = config.plan_or_built_in(machine())?.fetch(&|event| told.fetch(event))?;
+        plan.expect_graph("quantize")?;
         let checkpoint = plan.checkpoint().expect("its files are fetched");
         let measure = |text: String| measured(&plan, checkpoint, &text, num_threads, &told);
         let importance = importance.map(measure).transpose()?.map(Arc::new);
