@@ -94,4 +94,4 @@ def test_warnings_of_models_name_this_line() -> None:
         LLM(config).close()
     assert [one.filename for one in caught] == [__file__]
     with pytest.warns(ConfigWarning, match="force_download"):
-        Embedder(config).close()
+        Embedder(config, pooling="mean").close()

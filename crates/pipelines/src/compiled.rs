@@ -73,10 +73,12 @@ impl Plan {
     /// # Errors
     /// If the graph cannot be compiled, or the file was made from another model or with other settings.
     pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
-        let task = match self.is_classifier() {
-            true => Task::Classify,
-            false if self.makes_text() => Task::Write,
-            false => Task::Embed,
+        let task = if self.is_classifier() {
+            Task::Classify
+        } else if self.makes_text() {
+            Task::Write
+        } else {
+            Task::Embed
         };
         CompiledPlan::new(session, self, task)
     }

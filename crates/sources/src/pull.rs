@@ -163,11 +163,13 @@ pub(crate) fn companions(
     ask: bool,
     folder: &str,
 ) -> Result<Vec<String>, Error> {
-    let files = match ask {
-        true => repo.all_files()?,
+    let files = if ask {
+        repo.all_files()?
+    } else if repo.trust_remote_code() {
         // Code may be missing, of a model whose weights were downloaded without it.
-        false if repo.trust_remote_code() => repo.all_files().or_else(|_| repo.known_files())?,
-        false => repo.known_files()?,
+        repo.all_files().or_else(|_| repo.known_files())?
+    } else {
+        repo.known_files()?
     };
     let in_folder = |name: &str| {
         let inner = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));

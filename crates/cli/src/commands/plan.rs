@@ -189,10 +189,12 @@ impl Report {
         json!({
             "model": self.model,
             "architecture": self.architecture(),
-            "task": match plan.is_classifier() {
-                true => "text_classification",
-                false if plan.makes_text() => "text_generation",
-                false => "embeddings_generation",
+            "task": if plan.is_classifier() {
+                "text_classification"
+            } else if plan.makes_text() {
+                "text_generation"
+            } else {
+                "embeddings_generation"
             },
             "parameters": plan.parameters(),
             "active_parameters": plan.network().map(active),

@@ -337,7 +337,7 @@ fn logits(model: &Arc<TextModel>, tokens: &[u32]) -> Result<Buffer, Error> {
         rows.extend_from_slice(row);
         Ok::<(), Error>(())
     })?;
-    Ok(Buffer(driver::Buffer::from_slice([tokens.len(), model.decoder().vocab], &rows)))
+    Ok(Buffer(driver::Buffer::from_slice([tokens.len(), model.vocab()], &rows)))
 }
 
 /// Checks a request. Compiling its constraint takes time, so it runs without the GIL.
