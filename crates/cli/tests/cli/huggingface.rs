@@ -186,10 +186,15 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
     assert_eq!(complete(&served, "200", &greedy)["choices"], alone["choices"]);
     // One that runs when the process dies fails, and says why.
     let [worker] = children(served.id())[..] else { panic!("one child") };
-    kill("-STOP", worker);
+    let long = json!({"prompt": "Once", "max_tokens": 1000, "n": 8, "ignore_eos": true});
     std::thread::scope(|scope| {
-        let failing = scope.spawn(|| served.reply("POST", "/v1/completions", "", &greedy.to_string()));
-        let runs = |line: &str| line.starts_with("vllm:num_requests_running") && line.ends_with(" 1");
+        let failing = scope.spawn(|| served.reply("POST", "/v1/completions", "", &long.to_string()));
+        // It runs for some thousand steps more, after each of which the counters are new.
+        let runs = |line: &str| {
+            let count =
+                line.starts_with("vllm:num_requests_running").then(|| line.rsplit_once(' ')).flatten();
+            count.is_some_and(|(_, count)| count.parse().is_ok_and(|count: f64| count > 0.0))
+        };
         wait_until("the request runs", || served.reply("GET", "/metrics", "", "").lines().any(runs));
         kill("-9", worker);
         let reply = failing.join().unwrap();
