@@ -27,7 +27,7 @@ use crate::KernelSettings;
 /// The first bytes: no text begins so, and a transfer that changes line ends breaks them.
 pub(super) const MAGIC: [u8; 8] = *b"\x93PeriMEF";
 /// Raised when the preamble or the header change shape.
-pub(super) const FORMAT: u32 = 5;
+pub(super) const FORMAT: u32 = 6;
 /// Bytes of the preamble.
 pub(crate) const PREAMBLE: usize = 64;
 /// A cache line, and the widest vector register: where sections begin.
