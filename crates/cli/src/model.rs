@@ -12,7 +12,7 @@ use pipelines::{ClassificationModel, CompiledPlan, EmbeddingModel, Machine, Plan
 use tensor::Bytes;
 use weights::Weights;
 
-use crate::exit::{self, Usage};
+use crate::exit;
 use crate::parse;
 use crate::progress::Progress;
 use crate::transfer::Transfer;
@@ -170,7 +170,7 @@ pub(crate) fn max_new_tokens(plan: &Plan) -> Option<usize> {
 
 /// Compiles a model; reads no weights.
 pub(crate) fn compile(session: &InferenceSession, plan: Plan) -> anyhow::Result<CompiledPlan> {
-    opened(plan.compile(session))
+    compile_for(session, plan, None)
 }
 
 /// The same for a kind of machine, which may be another.
@@ -179,12 +179,7 @@ pub(crate) fn compile_for(
     plan: Plan,
     target: Option<&engine::Target>,
 ) -> anyhow::Result<CompiledPlan> {
-    match plan.compile_for(session, target) {
-        Err(pipelines::Error::Engine(error @ engine::Error::Setting { .. })) => {
-            Err(Usage(error.to_string()).into())
-        }
-        compiled => opened(compiled),
-    }
+    opened(plan.compile_for(session, target))
 }
 
 /// Packs the weights and saves the model without loading it, with a progress bar on standard error.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engine::Target;
+use engine::{InferenceSession, Target};
 use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
@@ -81,18 +81,17 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
         let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;
         source.set("save_to_serialized_model_path", &text.into())?;
     }
-    let target = arguments.compile_for.as_deref().map(target).transpose()?;
+    let session = arguments.threads.session()?;
+    let target = arguments.compile_for.as_deref().map(|text| target(text, &session)).transpose()?;
+    if target.is_some() && source.config().save_to_serialized_model_path.is_none() {
+        return Err(Usage("--compile-for makes a file: name it with --target".into()).into());
+    }
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
     let plan = source.plan_and_fetch(&progress)?;
     let resolve = start.elapsed();
     source.warn(&plan);
-    if target.is_some() && plan.config().save_to_serialized_model_path.is_none() {
-        let fix = "name the file to save to with --target";
-        return Err(Usage(format!("--compile-for needs a place for the model: {fix}")).into());
-    }
     let (files, path) = (files(&plan), plan.config().save_to_serialized_model_path.clone());
-    let session = arguments.threads.session()?;
     let start = Instant::now();
     let compiled = model::compile_for(&session, plan, target.as_ref())?;
     let compile = start.elapsed();
@@ -111,8 +110,9 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
 }
 
 /// The kind of machine of `--compile-for`.
-fn target(text: &str) -> Result<Target, Usage> {
-    text.parse().map_err(|error: engine::Error| Usage(format!("--compile-for: {error}")))
+fn target(text: &str, session: &InferenceSession) -> Result<Target, Usage> {
+    let known = |target: Target| session.device_for(&target).map(|_| target);
+    text.parse().and_then(known).map_err(|error| Usage(format!("--compile-for: {error}")))
 }
 
 /// The weight files; none for the built-in model.

@@ -69,5 +69,5 @@ fn models_are_saved_for_other_machines() {
     }
     let failed = peri(&["warm-cache", "--compile-for", "aarch64 neon"]);
     assert_eq!(failed.code, Some(2), "{}", failed.stderr);
-    assert!(failed.stderr.contains("name the file to save to with --target"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("--compile-for makes a file: name it with --target"), "{}", failed.stderr);
 }

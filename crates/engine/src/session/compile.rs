@@ -111,8 +111,11 @@ impl InferenceSession {
         }
     }
 
-    /// What compiles for a target: the first of the session's devices that knows it.
-    fn device_for(&self, target: &Target) -> Result<Arc<dyn Device>, Error> {
+    /// What compiles for a target: see [`Device::for_target`].
+    ///
+    /// # Errors
+    /// If none of the session's devices knows it, with the targets that they know.
+    pub fn device_for(&self, target: &Target) -> Result<Arc<dyn Device>, Error> {
         let found = self.devices.iter().find_map(|device| device.for_target(target));
         found.ok_or_else(|| {
             let known = self.devices.iter().flat_map(|device| device.targets());
