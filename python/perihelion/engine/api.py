@@ -561,7 +561,10 @@ class InferenceSession:
         self._native.gpu_profiling(mode)
 
     def use_fi_topk_kernel(self, mode: str) -> None:
-        """Turns the fused top-k kernel on; "false", "off", "no" and "0" turn it off."""
+        """Turns the top-k kernel on that is made for few of many; "false", "off", "no" and "0" turn it off.
+
+        It picks among the elements that reach a bound, which the maxima of parts of a row give. The results are the same.
+        """
         self._native.use_fi_topk_kernel(mode)
 
     def use_old_top_k_kernel(self, mode: str) -> None:
