@@ -145,6 +145,8 @@ class DebugConfig:
 
 @final
 class CompiledModel:
+    @property
+    def target(self) -> str: ...
     def export_mef(self, path: str | PathLike[str]) -> None: ...
 
 @final
@@ -176,10 +178,13 @@ class Session:
     @property
     def debug(self) -> DebugConfig: ...
     def compile(
-        self, path: str | PathLike[str], extensions: Sequence[str | PathLike[str]]
+        self, path: str | PathLike[str], extensions: Sequence[str | PathLike[str]], target: str | None
     ) -> CompiledModel: ...
     def compile_graphs(
-        self, graphs: Sequence[GraphBuilder], extensions: Sequence[str | PathLike[str]]
+        self,
+        graphs: Sequence[GraphBuilder],
+        extensions: Sequence[str | PathLike[str]],
+        target: str | None,
     ) -> CompiledModel: ...
     def init(self, compiled: CompiledModel, weights: Mapping[str, Any] | None) -> Model: ...
     def init_all(

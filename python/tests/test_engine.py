@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -218,6 +219,32 @@ def test_artifacts_hold_compiled_models(session: InferenceSession, save: Save, t
         np.testing.assert_array_equal(model.execute(floats(1, 2))[0].to_numpy(), [3, 6])
     with pytest.raises(FileNotFoundError):
         session.compile(path).export_mef(tmp_path / "none" / "model.mef")
+
+
+def test_targets_that_are_not_attached(session: InferenceSession, save: Save, tmp_path: Path) -> None:
+    path, graph = tmp_path / "model.mef", save(SCALED)
+    here = session.compile(graph).target
+    baseline, foreign = "x86_64 portable", "aarch64 neon"
+    if here.startswith("aarch64"):
+        baseline, foreign = "aarch64 portable", "x86_64 avx2"
+    session.compile(graph, target=baseline).export_mef(path)
+    assert session.compile(path).target == here
+    model = session.load(path, weights_registry={"w": floats(3)})
+    np.testing.assert_array_equal(model.execute(floats(1, 2))[0].to_numpy(), [3, 6])
+    compiled = session.compile(graph, target=foreign)
+    assert compiled.target == foreign
+    compiled.export_mef(path)
+    facts = re.escape(f"compiled for cpu ({foreign}), but this session has cpu ({here})")
+    with pytest.raises(RuntimeError, match=facts):
+        session.load(path, weights_registry={"w": floats(3)})
+    with pytest.raises(RuntimeError, match=facts):
+        session.init(compiled, weights_registry={"w": floats(3)})
+    assert session.compile(path, target=foreign).target == foreign
+    for unknown in ("gpu sm_90", "neon"):
+        with pytest.raises(ValueError, match=f"the target is `{unknown}`, expected "):
+            session.compile(graph, target=unknown)
+    with pytest.raises(TypeError, match="target"):
+        session.compile(graph, target=1)  # type: ignore[arg-type]
 
 
 def test_files_of_several_models(session: InferenceSession, save: Save) -> None:

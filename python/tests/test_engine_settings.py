@@ -87,14 +87,19 @@ def test_events_go_to_logging_or_else_to_warnings(save: Save, handled: bool) -> 
         assert sum("DEBUG perihelion::kernel: call" in line for line in lines) == 2
 
 
-@pytest.mark.parametrize("kernel", ["use_fi_topk_kernel", "use_old_top_k_kernel"])
-def test_top_k_kernels_give_the_same(save: Save, kernel: str) -> None:
-    path = save("graph g(%x: f32[6]) { %y, %i = top_k(%x) {k = 3, axis = 0} return %y, %i }")
+@pytest.mark.parametrize(
+    "kernel, name", [("use_fi_topk_kernel", "bounded_top_k[f32]."), ("use_old_top_k_kernel", "top_k[f32].sort")]
+)
+def test_top_k_kernels_give_the_same(save: Save, kernel: str, name: str) -> None:
+    path = save("graph g(%x: f32[n]) { %y, %i = top_k(%x) {k = 3, axis = 0} return %y, %i }")
     session = InferenceSession()
     for mode in ("on", "off"):
         getattr(session, kernel)(mode)
-        values, indices = session.load(path).execute(floats(1, 5, 2, 5, 0, 3))
-        assert (values.to_numpy().tolist(), indices.to_numpy().tolist()) == ([5, 5, 3], [1, 3, 5])
+        model = session.load(path)
+        assert model.kernel_summaries[0].startswith(name) == (mode == "on")
+        for zeros in (0, 1000):
+            values, indices = model.execute(floats(1, 5, 2, 5, *[0] * zeros, 3))
+            assert (values.to_numpy().tolist(), indices.to_numpy().tolist()) == ([5, 5, 3], [1, 3, 4 + zeros])
 
 
 @pytest.mark.parametrize("kernel", ["use_fi_topk_kernel", "use_old_top_k_kernel", "enable_per_tensor_fp8_quantize"])

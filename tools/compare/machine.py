@@ -15,7 +15,7 @@ class Machine:
     def __init__(self, peri):
         cpu = json.loads(output([peri, "doctor", "--no-bench", "--json"]))["cpu"]
         self.name, self.cores = cpu["model"], cpu["cores"]
-        # "x86-64 avx512+vnni"
+        # "x86_64 avx512+vnni"
         largest = cpu["used"].split()[1].split("+")[0]
         self.sets = ["avx512", "avx2"] if largest == "avx512" else [largest]
 

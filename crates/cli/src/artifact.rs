@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use engine::{Artifact, ArtifactWeight};
+use engine::{Artifact, ArtifactWeight, CompileOptions, CompiledModel, InferenceSession};
 use pipelines::MemoryBytes;
 
 use crate::exit::{BadModel, one_line};
@@ -15,7 +15,7 @@ use crate::model;
 pub(crate) struct Show {
     /// Every weight.
     pub(crate) weights: bool,
-    /// The plans, which need a machine that can run them.
+    /// The plans; for the kind of machine that the artifact was made for, if it does not run here.
     pub(crate) plan: bool,
     /// Everything, as JSON.
     pub(crate) json: bool,
@@ -40,9 +40,16 @@ pub(crate) fn show(path: &Path, show: &Show) -> anyhow::Result<()> {
         writeln!(out, "\n{}", table(&artifact))?;
     }
     if show.plan {
+        let compiled = compiled.or_else(|error| elsewhere(&session, &artifact, path).ok_or(error));
         writeln!(out, "\n{}", compiled.map_err(BadModel)?)?;
     }
     Ok(out.flush()?)
+}
+
+/// The artifact as the kind of machine reads it that it was made for; `None` if that kind is unknown.
+fn elsewhere(session: &InferenceSession, artifact: &Artifact, path: &Path) -> Option<CompiledModel> {
+    let target = Some(artifact.target().parse().ok()?);
+    session.compile_with(path, &CompileOptions { target, ..CompileOptions::default() }).ok()
 }
 
 /// Names and values, in the order they print.

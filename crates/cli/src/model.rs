@@ -170,7 +170,23 @@ pub(crate) fn max_new_tokens(plan: &Plan) -> Option<usize> {
 
 /// Compiles a model; reads no weights.
 pub(crate) fn compile(session: &InferenceSession, plan: Plan) -> anyhow::Result<CompiledPlan> {
-    opened(plan.compile(session))
+    compile_for(session, plan, None)
+}
+
+/// The same for a kind of machine, which may be another.
+pub(crate) fn compile_for(
+    session: &InferenceSession,
+    plan: Plan,
+    target: Option<&engine::Target>,
+) -> anyhow::Result<CompiledPlan> {
+    opened(plan.compile_for(session, target))
+}
+
+/// Packs the weights and saves the model without loading it, with a progress bar on standard error.
+pub(crate) fn save(compiled: CompiledPlan, progress: &Progress) -> anyhow::Result<()> {
+    let saved = compiled.save(&mut |packed| show_packing(packed, progress));
+    progress.clear();
+    saved.map(drop).context("cannot save the model")
 }
 
 /// Loads the weights, with a progress bar on standard error.

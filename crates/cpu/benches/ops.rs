@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{
+    Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, TopKKernel, View, ViewMut,
+};
 use graph::ops::{
     ArgReduce, ArgReduceKind, Attention, Attribute, Attributes, Binary, Cast, CausalConv, GatedDeltaRule,
     GptqMatMul, LayerNorm, MatMul, Reduce, ReduceKind, RmsNorm, SelectiveScan, Softmax, TopK, Transpose,
@@ -29,17 +31,20 @@ fn main() {
     for (op, operands) in problems() {
         let mut seen = Vec::new();
         for cpu in &devices {
-            let problem = Problem::new(cpu, op.clone(), &operands);
-            let name = problem.kernel.name();
-            if wanted(&name) && !seen.contains(&name) {
-                problem.measure(&name);
-                if op == MatMul.into() {
-                    Problem::new(cpu, op.clone(), &operands)
-                        .with_right_packed(cpu)
-                        .measure("packed matmul[f32]");
+            for top_k in [TopKKernel::Select, TopKKernel::Bounded] {
+                let settings = DeviceSettings { top_k, ..DeviceSettings::default() };
+                let problem = Problem::new(cpu, op.clone(), &operands, settings);
+                let name = problem.kernel.name();
+                if wanted(&name) && !seen.contains(&name) {
+                    problem.measure(&name);
+                    if op == MatMul.into() {
+                        Problem::new(cpu, op.clone(), &operands, settings)
+                            .with_right_packed(cpu)
+                            .measure("packed matmul[f32]");
+                    }
                 }
+                seen.push(name);
             }
-            seen.push(name);
         }
     }
 }
@@ -58,6 +63,7 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         vec![Type::new(DType::BF16, [tokens, 4096]), Type::new(DType::U8, [32 * 66, 4096]), zeros]
     };
     let mut cases: Vec<(Op, Vec<Type>)> = vec![
+        (MatMul.into(), vec![Type::new(DType::F32, [1, 1024]), square(1024)]),
         (MatMul.into(), vec![square(1024), square(1024)]),
         (MatMul.into(), vec![square(2048), square(2048)]),
         (Attention { scale: 0.125 }.into(), vec![heads(), heads(), heads()]),
@@ -98,7 +104,6 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         (Reduce { kind: ReduceKind::Max, axis: 1 }.into(), vec![matrix()]),
         (Reduce { kind: ReduceKind::Mean, axis: 0 }.into(), vec![matrix()]),
         (ArgReduce { kind: ArgReduceKind::Max, axis: 1 }.into(), vec![logits()]),
-        (TopK { k: 50, axis: 1, smallest: false }.into(), vec![logits()]),
     ];
     for tokens in [1, 512] {
         cases.push((GatedDeltaRule { layer: 0, tiled: false }.into(), delta_net(tokens)));
@@ -110,8 +115,8 @@ fn problems() -> Vec<(Op, Vec<Type>)> {
         }
         cases.push((CausalConv { layer: 0 }.into(), convolution(sequences, tokens)));
     }
-    for (rows, n) in [(1, 32_768), (1, 131_072), (8, 131_072)] {
-        for k in [1, 40, 1000] {
+    for (rows, n) in [(1, 32_768), (1, 128_256), (16, 128_256)] {
+        for k in [1, 40, 50, 1000] {
             let op = TopK { k, axis: 1, smallest: false };
             cases.push((op.into(), vec![Type::new(DType::F32, [rows, n])]));
         }
@@ -208,11 +213,10 @@ impl Array {
 }
 
 impl Problem {
-    fn new(cpu: &Cpu, op: Op, operands: &[Type]) -> Problem {
+    fn new(cpu: &Cpu, op: Op, operands: &[Type], settings: DeviceSettings) -> Problem {
         let inputs: Vec<&Type> = operands.iter().collect();
         let results = op.infer(&inputs).expect("operands that fit");
         let outputs: Vec<&Type> = results.iter().collect();
-        let settings = DeviceSettings::default();
         let node = NodeTypes { op: &op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).expect("a kernel");
         let operands: Vec<Array> = operands.iter().map(Array::new).collect();

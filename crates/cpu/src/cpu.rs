@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use engine::Target;
+
 use crate::kernels::variant::Variant;
+use crate::targets::ChosenTarget;
 use crate::{InstructionSet, Pool};
 
 /// The CPU: a pool of threads and the instruction set that its kernels may use.
 pub struct Cpu {
     pub(crate) pool: Arc<Pool>,
     pub(crate) limit: InstructionSet,
+    /// The target that this was made for, if a session chose one.
+    pub(crate) chosen: Option<ChosenTarget>,
 }
 
 impl Cpu {
@@ -20,12 +25,36 @@ impl Cpu {
     /// As [`Cpu::new`], with kernels for at most an instruction set: to compare them, or to compute the same on
     /// every machine.
     pub fn with_instruction_set(threads: usize, limit: InstructionSet) -> Cpu {
-        Cpu { pool: Arc::new(Pool::new(threads)), limit }
+        Cpu { pool: Arc::new(Pool::new(threads)), limit, chosen: None }
     }
 
     /// The threads.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// The target that it compiles for: what this machine has within the limit, or another that was chosen.
+    pub(crate) fn compiles_for(&self) -> Target {
+        match &self.chosen {
+            Some(chosen) => chosen.target.clone(),
+            None => Target::new(std::env::consts::ARCH, self.limit.available()),
+        }
+    }
+
+    /// Whether models that it compiles run on this machine.
+    pub(crate) fn is_here(&self) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| chosen.is_here)
+    }
+
+    /// The instruction set of the variants that what it compiles is packed for.
+    pub(crate) fn packs_for<F>(&self, variants: &'static [Variant<F>]) -> String {
+        match &self.chosen {
+            Some(chosen) if !chosen.is_here => {
+                let set = chosen.target.instruction_set();
+                set.split('+').next().unwrap_or(set).to_string()
+            }
+            _ => self.pick(variants).name.to_string(),
+        }
     }
 
     /// The fastest variant that this machine has and the limit allows.

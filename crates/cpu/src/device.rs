@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight};
+use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight, Target};
 use graph::{Op, Type};
 use tensor::{Bytes, MappedFile, Tensor};
 
@@ -17,6 +17,7 @@ use crate::kernels::{
     transpose, unary,
 };
 use crate::nvtx::Nvtx;
+use crate::targets::{self, ChosenTarget, PlannedKernel};
 use crate::{Cpu, InstructionSet};
 
 impl Device for Cpu {
@@ -24,16 +25,42 @@ impl Device for Cpu {
         "cpu"
     }
 
+    fn is_compatible(&self) -> bool {
+        self.is_here()
+    }
+
     fn target(&self) -> String {
-        format!("{} {}", std::env::consts::ARCH.replace('_', "-"), self.limit.available())
+        self.compiles_for().to_string()
     }
 
     fn runs_target(&self, target: &str) -> bool {
-        let (architecture, set) = target.split_once(' ').unwrap_or_default();
-        self.target().starts_with(&format!("{architecture} ")) && self.limit.covers(set)
+        target.parse().is_ok_and(|target| targets::covers(&self.compiles_for(), &target))
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        targets::all()
+    }
+
+    fn for_target(&self, target: &Target) -> Option<Arc<dyn Device>> {
+        if !targets::all().contains(target) {
+            return None;
+        }
+        let is_here = self.is_here() && targets::covers(&self.compiles_for(), target);
+        let limit = if is_here { targets::limit(target) } else { InstructionSet::Portable };
+        let chosen = Some(ChosenTarget { target: target.clone(), is_here });
+        Some(Arc::new(Cpu { pool: Arc::clone(&self.pool), limit, chosen }))
+    }
+
+    fn chosen_target(&self) -> Option<&Target> {
+        self.chosen.as_ref().map(|chosen| &chosen.target)
     }
 
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+        if let Some(ChosenTarget { target, is_here: false }) = &self.chosen {
+            let here = Cpu { pool: Arc::clone(&self.pool), limit: self.limit, chosen: None };
+            let target = target.clone();
+            return here.kernel(node).and_then(|planned| kernel(PlannedKernel { kernel: planned, target }));
+        }
         let pool = || Arc::clone(&self.pool);
         let dtype = node.inputs.first().or(node.outputs.first()).map(|ty| ty.dtype)?;
         match node.op {
@@ -140,7 +167,7 @@ impl Device for Cpu {
     }
 
     fn with_threads(&self, threads: usize) -> Option<Arc<dyn Device>> {
-        Some(Arc::new(Cpu::with_instruction_set(threads, self.limit)))
+        Some(Arc::new(Cpu { chosen: self.chosen.clone(), ..Cpu::with_instruction_set(threads, self.limit) }))
     }
 
     fn own_products(&self) -> Option<&'static str> {
@@ -150,7 +177,8 @@ impl Device for Cpu {
     fn limited_to(&self, instruction_set: &str) -> Result<Option<Arc<dyn Device>>, String> {
         let limit = InstructionSet::named(instruction_set)
             .ok_or_else(|| InstructionSet::ALL.iter().map(|set| set.name()).collect::<Vec<_>>().join(", "))?;
-        Ok(Some(Arc::new(Cpu { pool: Arc::clone(&self.pool), limit: limit.min(self.limit) })))
+        let (pool, limit) = (Arc::clone(&self.pool), limit.min(self.limit));
+        Ok(Some(Arc::new(Cpu { pool, limit, chosen: self.chosen.clone() })))
     }
 
     fn marker(&self) -> Option<&dyn Marker> {

@@ -1,7 +1,5 @@
 //! How far a device's choice among kernel variants may go.
 
-use std::fmt;
-
 #[cfg(target_arch = "aarch64")]
 use crate::vec::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -64,13 +62,13 @@ impl InstructionSet {
         InstructionSet::named(set).is_none_or(|set| set <= self)
     }
 
-    /// What this machine has of the set, in words.
-    pub(crate) fn available(self) -> impl fmt::Display {
+    /// What this machine has of the set, as targets name it.
+    pub(crate) fn available(self) -> &'static str {
         #[cfg(target_arch = "x86_64")]
         return match self {
             InstructionSet::Avx512 if Avx512::available() && dot_products() => "avx512+vnni",
             InstructionSet::Avx512 if Avx512::available() => "avx512",
-            InstructionSet::Avx512 | InstructionSet::Avx2 if Avx2::available() => "avx2+fma+f16c",
+            InstructionSet::Avx512 | InstructionSet::Avx2 if Avx2::available() => "avx2",
             _ => "portable",
         };
         #[cfg(target_arch = "aarch64")]
@@ -84,20 +82,7 @@ impl InstructionSet {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         return "portable";
     }
-
-    /// Whether what this machine has of the set covers that of another, as [`InstructionSet::available`] words it.
-    pub(crate) fn covers(self, other: &str) -> bool {
-        let place = |words: &str| WORDS.iter().position(|known| *known == words);
-        place(other).is_some_and(|other| Some(other) <= place(&self.available().to_string()))
-    }
 }
-
-/// What machines may have, each covering those before it.
-#[cfg(not(target_arch = "aarch64"))]
-const WORDS: &[&str] = &["portable", "avx2+fma+f16c", "avx512", "avx512+vnni"];
-/// What machines may have, each covering those before it.
-#[cfg(target_arch = "aarch64")]
-const WORDS: &[&str] = &["portable", "neon", "neon+dotprod", "neon+dotprod+i8mm"];
 
 /// Whether there are the dot products of bytes that quantized weights are multiplied with.
 #[cfg(target_arch = "x86_64")]
@@ -119,18 +104,18 @@ pub(crate) fn mixed_dot_products() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::env::consts::ARCH;
+
+    use engine::Target;
+
     use super::*;
+    use crate::targets::{all, covers};
 
     #[test]
-    fn larger_sets_cover_smaller_ones() {
-        for (i, small) in InstructionSet::ALL.iter().enumerate() {
-            for large in &InstructionSet::ALL[i..] {
-                assert!(large.covers(&small.available().to_string()), "{large:?} covers {small:?}");
-            }
-        }
-        assert!(!InstructionSet::LARGEST.covers("sve2"));
-        assert!(!InstructionSet::Portable.covers(WORDS[1]));
-        let best = InstructionSet::LARGEST.available().to_string();
-        assert!(WORDS.contains(&&best[..]), "{best} is known");
+    fn what_machines_have_is_a_target() {
+        let targets = InstructionSet::ALL.iter().map(|set| Target::new(ARCH, set.available()));
+        let targets: Vec<Target> = targets.collect();
+        assert!(targets.iter().all(|target| all().contains(target)), "{targets:?}");
+        assert!(targets.windows(2).all(|pair| covers(&pair[1], &pair[0])), "{targets:?}");
     }
 }

@@ -7,6 +7,7 @@ mod instruction_set;
 pub mod kernels;
 pub mod limits;
 mod nvtx;
+mod targets;
 mod threads;
 pub mod vec;
 

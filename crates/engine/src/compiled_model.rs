@@ -32,6 +32,12 @@ impl CompiledModel {
         self.programs.iter().map(|program| &**program)
     }
 
+    /// The kind of machine that it was compiled for, as artifacts state it: of CPUs the text of a [`Target`](crate::Target),
+    /// and the names of extensions that it needs.
+    pub fn target(&self) -> String {
+        self.device.target()
+    }
+
     /// Writes an artifact without weights, see [`Artifact`](crate::Artifact). The file is there whole or not at all.
     ///
     /// # Errors
@@ -65,6 +71,17 @@ impl CompiledModel {
         let programs = programs.collect::<Result<_, _>>()?;
         let graphs = graphs.into_iter().map(Arc::new).collect();
         Ok(CompiledModel { device, graphs, programs, stored: None })
+    }
+
+    /// The same graphs for another device.
+    pub(crate) fn lowered_for(
+        self,
+        device: Arc<dyn Device>,
+        settings: &KernelSettings,
+    ) -> Result<CompiledModel, Error> {
+        let lower = |graph: &Arc<Graph>| Program::new(graph, Arc::clone(&device), settings).map(Arc::new);
+        let programs = self.graphs.iter().map(lower).collect::<Result<_, _>>()?;
+        Ok(CompiledModel { device, programs, ..self })
     }
 }
 

@@ -7,7 +7,7 @@ use graph::{Op, Type};
 use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, MappedFile, Shape, Tensor};
 
 use crate::host::{self, DeviceStats};
-use crate::{DeviceSettings, Error};
+use crate::{DeviceSettings, Error, Target};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
@@ -99,6 +99,23 @@ pub trait Device: Send + Sync {
     /// artifacts made there run here.
     fn runs_target(&self, target: &str) -> bool {
         target == self.target()
+    }
+
+    /// The targets that [`Device::for_target`] knows, those of other machines among them; none if this device compiles for
+    /// itself alone.
+    fn targets(&self) -> Vec<Target> {
+        Vec::new()
+    }
+
+    /// What compiles for a target: this device, kept to what the target has, if it has all of that; else a device that packs
+    /// weights and is not [compatible](Device::is_compatible). `None` if the target is unknown.
+    fn for_target(&self, _target: &Target) -> Option<Arc<dyn Device>> {
+        None
+    }
+
+    /// The target that [`Device::for_target`] made this device for.
+    fn chosen_target(&self) -> Option<&Target> {
+        None
     }
 
     /// The kernel that computes a node, or `None` where this device has none: the engine then runs the op's

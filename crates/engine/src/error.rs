@@ -53,6 +53,16 @@ pub enum Error {
         /// What it can be.
         expected: String,
     },
+    /// A model was compiled for a machine that is not this one.
+    #[error(
+        "the model was compiled for {found}, but this session has {available}; export it and load the file there"
+    )]
+    Elsewhere {
+        /// Device and target that it was compiled for.
+        found: String,
+        /// The session's devices and their targets.
+        available: String,
+    },
     /// The debug option `pre_jit` is on, so compiling stopped once all passes ran.
     #[error("compiling `{graph}` stopped after its passes, because the debug option `pre_jit` is set")]
     CompilationStopped {

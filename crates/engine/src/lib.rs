@@ -45,6 +45,7 @@ mod session;
 mod settings;
 mod split;
 mod stop;
+mod target;
 #[cfg(test)]
 mod testing;
 mod trace;
@@ -83,3 +84,4 @@ pub use settings::{
     SplitKReductionPrecision, TopKKernel, UninitializedReadMode,
 };
 pub use stop::{CancelHandle, ExecuteOptions};
+pub use target::Target;

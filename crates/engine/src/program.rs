@@ -100,7 +100,11 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.root.whole();
         let form = if whole.is_some() { "plan" } else { "program" };
-        writeln!(f, "{form} {} on {}", self.name, self.device.name())?;
+        write!(f, "{form} {} on {}", self.name, self.device.name())?;
+        match self.device.chosen_target() {
+            Some(target) => writeln!(f, " for {target}")?,
+            None => writeln!(f)?,
+        }
         if self.settings != KernelSettings::default() {
             writeln!(f, "  with {}", self.settings)?;
         }

@@ -167,9 +167,11 @@ choices! {
 /// Which kernel picks the largest elements. All give the same results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TopKKernel {
-    /// Selection in one pass, as in fused sampling kernels: the fastest.
+    /// Selection in one pass, whose bar rises as it goes.
     #[default]
-    Fused,
+    Select,
+    /// Selection among the elements that reach a bound, which the maxima of spans give.
+    Bounded,
     /// A full sort.
     Sort,
 }
@@ -206,7 +208,7 @@ pub struct KernelSettings {
     pub op_log_level: LogLevel,
     /// How partial sums of matrix products are kept.
     pub split_k_reduction_precision: SplitKReductionPrecision,
-    /// Whether `top_k` runs on [`TopKKernel::Fused`], which is the default too.
+    /// Whether `top_k` runs on [`TopKKernel::Bounded`].
     pub fi_top_k: bool,
     /// Whether `top_k` runs on [`TopKKernel::Sort`], whatever `fi_top_k` says.
     pub old_top_k: bool,
@@ -229,7 +231,11 @@ impl LogLevel {
 impl KernelSettings {
     /// The settings that concern a device.
     pub fn for_device(&self) -> DeviceSettings {
-        let top_k = if self.old_top_k { TopKKernel::Sort } else { TopKKernel::Fused };
+        let top_k = match (self.old_top_k, self.fi_top_k) {
+            (true, _) => TopKKernel::Sort,
+            (false, true) => TopKKernel::Bounded,
+            (false, false) => TopKKernel::Select,
+        };
         let KernelSettings { exact_activations, reproducible, .. } = *self;
         DeviceSettings { exact_activations, reproducible, top_k }
     }
@@ -370,7 +376,8 @@ mod tests {
         assert_eq!(settings.to_string(), printed);
         let text = serde_json::to_string(&settings).unwrap();
         assert_eq!(serde_json::from_str::<KernelSettings>(&text).unwrap(), settings);
-        assert_eq!(settings.for_device().top_k, TopKKernel::Fused);
+        assert_eq!(KernelSettings::default().for_device().top_k, TopKKernel::Select);
+        assert_eq!(settings.for_device().top_k, TopKKernel::Bounded);
         assert_eq!(KernelSettings { old_top_k: true, ..settings }.for_device().top_k, TopKKernel::Sort);
     }
 }

@@ -99,8 +99,8 @@ pub mod driver {
     use std::sync::Arc;
 
     pub use cpu::{Cpu, InstructionSet};
-    pub use engine::Device;
     pub use engine::devices::{DeviceStats, Platform};
+    pub use engine::{Device, Target};
     pub use tensor::{
         AlignedBytes, Block, Buffer, Bytes, DType, DeviceSpec, DeviceType, DlpackTensor, Element, Error,
         FloatInfo, Index, MAX_RANK, MapMode, RawDlpack, ReadGuard, Scalar, Shape, Tensor, WriteGuard, bf16,

@@ -65,7 +65,7 @@ impl ClassificationModel {
         plan: Plan,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<ClassificationModel, Error> {
-        CompiledPlan::new(session, plan, Task::Classify)?.load_classifier(session, progress)
+        CompiledPlan::new(session, plan, Task::Classify, None)?.load_classifier(session, progress)
     }
 
     /// The plan that it was loaded with.

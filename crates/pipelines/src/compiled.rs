@@ -1,11 +1,12 @@
 //! A plan compiled for its task, and initialized: weights packed, or read as they were saved, and a tokenizer.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
     CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
-    WeightsRegistry,
+    Target, WeightsRegistry,
 };
 use models::Checkpoint;
 use tensor::{DType, Shape, Tensor};
@@ -73,6 +74,19 @@ impl Plan {
     /// # Errors
     /// If the graph cannot be compiled, or the file was made from another model or with other settings.
     pub fn compile(self, session: &InferenceSession) -> Result<CompiledPlan, Error> {
+        self.compile_for(session, None)
+    }
+
+    /// [`Plan::compile`] for a kind of machine, attached or not; `None` is this one. A model for another machine can be
+    /// printed, and saved with [`CompiledPlan::save`].
+    ///
+    /// # Errors
+    /// As [`Plan::compile`], and if the session's devices do not know the target.
+    pub fn compile_for(
+        self,
+        session: &InferenceSession,
+        target: Option<&Target>,
+    ) -> Result<CompiledPlan, Error> {
         let task = if self.is_classifier() {
             Task::Classify
         } else if self.makes_text() {
@@ -80,13 +94,21 @@ impl Plan {
         } else {
             Task::Embed
         };
-        CompiledPlan::new(session, self, task)
+        CompiledPlan::new(session, self, task, target)
     }
 }
 
 impl CompiledPlan {
-    pub(crate) fn new(session: &InferenceSession, plan: Plan, task: Task) -> Result<CompiledPlan, Error> {
+    pub(crate) fn new(
+        session: &InferenceSession,
+        plan: Plan,
+        task: Task,
+        target: Option<&Target>,
+    ) -> Result<CompiledPlan, Error> {
         if plan.runs_elsewhere() {
+            if target.is_some() {
+                plan.expect_graph("compiling for a target")?;
+            }
             return Ok(CompiledPlan { plan, task, graph: None });
         }
         // PyTorch files have no headers that a graph could be built from.
@@ -104,6 +126,7 @@ impl CompiledPlan {
         let options = CompileOptions {
             reproducible: Some(reproducible),
             exact_activations: Some(exact),
+            target: target.cloned(),
             ..CompileOptions::default()
         };
         let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {
@@ -114,7 +137,7 @@ impl CompiledPlan {
                     let (field, value) = ("serialized_model_path", path.display().to_string());
                     return Err(Error::Config(vec![InvalidField { field, value, fix }]));
                 }
-                (session.compile(path.as_path())?, None)
+                (session.compile_with(path.as_path(), &options)?, None)
             }
             (None, save) => {
                 let identity = save.is_some().then(|| identity().with_kernels(reproducible, exact));
@@ -142,6 +165,19 @@ impl CompiledPlan {
     /// What it was compiled for.
     pub(crate) fn task(&self) -> Task {
         self.task
+    }
+
+    /// Fetches the weights if need be, packs them for the machine that the model was compiled for, and writes both to the file
+    /// that `save_to_serialized_model_path` names. Nothing is loaded, so that the machine may be another. Calls `progress`
+    /// after each weight. Gives the path; `None` if the configuration names no file to write.
+    ///
+    /// # Errors
+    /// If the model does not run as a graph, the weights cannot be had or packed, or the file cannot be written.
+    pub fn save(self, progress: &mut dyn FnMut(Progress)) -> Result<Option<PathBuf>, Error> {
+        let CompiledPlan { plan, graph, .. } = self;
+        let Some(graph) = graph else { return Err(Error::NoGraph { what: "saving" }) };
+        let plan = plan.checked()?.fetch(&|_| ())?;
+        graph.fetched(&plan)?.write(&plan, progress)
     }
 
     /// Fetches the weights if need be, binds and packs them or has another engine load them, and builds the tokenizer
@@ -182,26 +218,39 @@ impl CompiledPlan {
 }
 
 impl CompiledGraph {
+    /// The same with all weights of a plan at hand.
+    fn fetched(self, plan: &Plan) -> Result<CompiledGraph, Error> {
+        let checkpoint = plan.checkpoint().map_or(self.checkpoint, Arc::clone);
+        memory::check(checkpoint.bytes(), 0, 0)?;
+        Ok(CompiledGraph { checkpoint, ..self })
+    }
+
+    /// Writes the model if it is to be saved; gives the path.
+    fn write(&mut self, plan: &Plan, progress: &mut dyn FnMut(Progress)) -> Result<Option<PathBuf>, Error> {
+        let path = plan.config().save_to_serialized_model_path.clone();
+        let (Some(identity), Some(path)) = (self.identity.take(), path) else { return Ok(None) };
+        let registry = CheckpointWeights(Arc::clone(&self.checkpoint));
+        identity.save(&self.model, (&self.checkpoint, plan.folder(), &registry), &path, progress)?;
+        Ok(Some(path))
+    }
+
     fn init(
-        mut self,
+        self,
         plan: &Plan,
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<LoadedGraph, Error> {
-        let checkpoint = plan.checkpoint().map_or(self.checkpoint, Arc::clone);
-        memory::check(checkpoint.bytes(), 0, 0)?;
-        let mut registry: Box<dyn WeightsRegistry> = Box::new(CheckpointWeights(Arc::clone(&checkpoint)));
-        let save = plan.config().save_to_serialized_model_path.as_deref();
-        if let (Some(identity), Some(path)) = (self.identity, save) {
-            let folder = plan.folder();
-            identity.save(&self.model, (&checkpoint, folder, &*registry), path, progress)?;
-            self.model = session.compile(path)?;
-            registry = Box::new(());
-        } else if plan.config().serialized_model_path.is_some() {
-            registry = Box::new(());
+        let mut fetched = self.fetched(plan)?;
+        let saved = fetched.write(plan, progress)?;
+        if let Some(path) = &saved {
+            fetched.model = session.compile(path.as_path())?;
         }
+        let CompiledGraph { checkpoint, model: compiled, .. } = fetched;
+        let is_saved = saved.is_some() || plan.config().serialized_model_path.is_some();
+        let registry: Box<dyn WeightsRegistry> =
+            if is_saved { Box::new(()) } else { Box::new(CheckpointWeights(Arc::clone(&checkpoint))) };
         let options = InitOptions { progress: Some(progress), ..InitOptions::default() };
-        let model = session.init_with(&self.model, &*registry, options)?;
+        let model = session.init_with(&compiled, &*registry, options)?;
         Ok(LoadedGraph { checkpoint, model })
     }
 }

@@ -84,7 +84,7 @@ impl EmbeddingModel {
         plan: Plan,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<EmbeddingModel, Error> {
-        CompiledPlan::new(session, plan, Task::Embed)?.load_embedding(session, progress)
+        CompiledPlan::new(session, plan, Task::Embed, None)?.load_embedding(session, progress)
     }
 
     /// The plan that it was loaded with.

@@ -26,6 +26,11 @@ pub(crate) struct CompiledModel(pub(crate) Owned<engine::CompiledModel>);
 
 #[pymethods]
 impl CompiledModel {
+    #[getter]
+    fn target(&self) -> PyResult<String> {
+        Ok(self.0.get()?.target())
+    }
+
     fn export_mef(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let compiled = self.0.get()?;
         detached(py, || compiled.export_mef(path))?.map_err(load_error)

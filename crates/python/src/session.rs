@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use perihelion::engine::{
-    self, AssertLevel, CompileOptions, Extensions, InferenceSession, UninitializedReadMode,
+    self, AssertLevel, CompileOptions, Extensions, InferenceSession, Target, UninitializedReadMode,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
@@ -55,9 +55,15 @@ impl Session {
         DebugConfig(Some(self.0.clone()))
     }
 
-    fn compile(&self, py: Python<'_>, path: PathBuf, extensions: Vec<PathBuf>) -> PyResult<CompiledModel> {
-        let session = self.0.get()?;
-        let compile = || session.compile_with(&path, &options(extensions)?);
+    fn compile(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        extensions: Vec<PathBuf>,
+        target: Option<&str>,
+    ) -> PyResult<CompiledModel> {
+        let (session, target) = (self.0.get()?, parse_target(target)?);
+        let compile = || session.compile_with(&path, &CompileOptions { target, ..options(extensions)? });
         detached(py, compile)?.map(CompiledModel::new).map_err(load_error)
     }
 
@@ -66,10 +72,11 @@ impl Session {
         py: Python<'_>,
         graphs: Vec<PyRef<'_, GraphBuilder>>,
         extensions: Vec<PathBuf>,
+        target: Option<&str>,
     ) -> PyResult<CompiledModel> {
         let module = graph::module(&graphs)?;
-        let session = self.0.get()?;
-        let compile = || session.compile_with(&module, &options(extensions)?);
+        let (session, target) = (self.0.get()?, parse_target(target)?);
+        let compile = || session.compile_with(&module, &CompileOptions { target, ..options(extensions)? });
         detached(py, compile)?.map(CompiledModel::new).map_err(load_error)
     }
 
@@ -210,6 +217,10 @@ fn expect_read_mode(config: &engine::DebugConfig) -> PyResult<()> {
         }
         _ => Ok(()),
     }
+}
+
+fn parse_target(text: Option<&str>) -> PyResult<Option<Target>> {
+    text.map(str::parse).transpose().map_err(load_error)
 }
 
 fn options(extensions: Vec<PathBuf>) -> Result<CompileOptions, perihelion::engine::Error> {

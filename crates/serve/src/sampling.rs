@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pipelines::sampler::LARGEST_BIAS;
-use pipelines::{Request, SamplingOptions, random_seed};
+use pipelines::{AddSpecial, ParseSpecial, Request, SamplingOptions, Tokenizer, random_seed};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,7 +36,7 @@ pub(crate) struct Sampling {
     /// The same seed, prompt and options give the same answer. The default, and -1, is random.
     #[serde(alias = "random_seed")]
     seed: Option<i64>,
-    /// Added to the logits of tokens: ids to numbers.
+    /// Added to the logits of tokens: ids, or texts whose tokens all get the number.
     #[schema(value_type = Option<BTreeMap<String, f32>>)]
     logit_bias: Option<LogitBias>,
     /// Up to 256 texts that end the answer and are not part of it. Empty ones end none.
@@ -132,20 +132,38 @@ impl OneOrMany {
     }
 }
 
+/// The most bytes that the texts of biases may have together.
+const MAX_BIASED_TEXT: usize = 4096;
+
 /// Biases that are added to the logits of tokens: an object, or a list as llama.cpp takes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, expecting = "give an object of token ids and numbers, or a list of pairs of these")]
 enum LogitBias {
     Object(BTreeMap<String, f32>),
-    List(Vec<(TokenName, Bias)>),
+    List(Vec<(BiasedToken, Bias)>),
 }
 
-/// The id of a token, as a number or as text.
+/// The id of a token, or a text whose tokens all get the bias.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum TokenName {
+enum BiasedToken {
     Id(u32),
     Text(String),
+}
+
+impl BiasedToken {
+    /// The token of a key of an object: keys that are whole numbers are ids.
+    ///
+    /// # Errors
+    /// If a whole number is no id.
+    fn of_key(key: String) -> Result<BiasedToken, ApiError> {
+        let digits = key.strip_prefix('-').unwrap_or(&key);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(BiasedToken::Text(key));
+        }
+        let wrong = || ApiError::invalid("logit_bias", format!("logit_bias: {key} is not a token id"));
+        key.parse().map(BiasedToken::Id).map_err(|_| wrong())
+    }
 }
 
 /// A number, or `false` for a token that is never chosen.
@@ -157,40 +175,50 @@ enum Bias {
 }
 
 impl LogitBias {
-    /// The numbers of tokens.
+    /// The biases of tokens. Without a tokenizer, texts have none.
     ///
     /// # Errors
-    /// If a token is not an id, or its bias is not a number.
-    fn into_map(self) -> Result<BTreeMap<u32, f32>, ApiError> {
-        let id = |text: String| {
-            text.parse().map_err(|_| {
-                let message =
-                    format!("logit_bias: `{text}` is not a token id; POST /tokenize gives those of texts");
-                ApiError::invalid("logit_bias", message)
-            })
-        };
-        match self {
+    /// If a text has no tokens, the texts are too long, or a bias is not a number.
+    fn into_map(self, tokenizer: Option<&Tokenizer>) -> Result<BTreeMap<u32, f32>, ApiError> {
+        let refuse = |message: String| Err(ApiError::invalid("logit_bias", message));
+        let pairs: Vec<(BiasedToken, Bias)> = match self {
             LogitBias::Object(pairs) => {
-                pairs.into_iter().map(|(token, bias)| Ok((id(token)?, bias))).collect()
+                let pair = |(key, bias)| Ok((BiasedToken::of_key(key)?, Bias::Number(bias)));
+                pairs.into_iter().map(pair).collect::<Result<_, ApiError>>()?
             }
-            LogitBias::List(pairs) => {
-                let pair = |(token, bias)| {
-                    let token = match token {
-                        TokenName::Id(token) => token,
-                        TokenName::Text(text) => id(text)?,
-                    };
-                    match bias {
-                        Bias::Number(bias) => Ok((token, bias)),
-                        Bias::Switch(false) => Ok((token, -LARGEST_BIAS)),
-                        Bias::Switch(true) => {
-                            let message = format!("logit_bias of {token} is true: give a number, or false");
-                            Err(ApiError::invalid("logit_bias", message))
-                        }
-                    }
-                };
-                pairs.into_iter().map(pair).collect()
+            LogitBias::List(pairs) => pairs,
+        };
+        let (mut map, mut bytes) = (BTreeMap::new(), 0);
+        for (token, bias) in pairs {
+            let bias = match bias {
+                Bias::Number(bias) => bias,
+                Bias::Switch(false) => -LARGEST_BIAS,
+                Bias::Switch(true) => {
+                    return refuse("logit_bias: true is no bias; give a number, or false".into());
+                }
+            };
+            let text = match token {
+                BiasedToken::Id(id) => {
+                    map.insert(id, bias);
+                    continue;
+                }
+                BiasedToken::Text(text) => text,
+            };
+            bytes += text.len();
+            if bytes > MAX_BIASED_TEXT {
+                return refuse(format!(
+                    "logit_bias: its texts have more than {MAX_BIASED_TEXT} bytes; give ids of tokens"
+                ));
             }
+            let Some(tokenizer) = tokenizer else { continue };
+            let ids =
+                tokenizer.encode(&text, AddSpecial::No, ParseSpecial::No).map_err(pipelines::Error::from)?;
+            if ids.is_empty() {
+                return refuse(format!("logit_bias: the text {text:?} has no tokens"));
+            }
+            map.extend(ids.into_iter().map(|id| (id, bias)));
         }
+        Ok(map)
     }
 }
 
@@ -216,10 +244,15 @@ impl Sampling {
     }
 
     /// A request without a prompt. `defaults` fill in the rest, then those of the OpenAI API: temperature 1 and all tokens.
+    /// Without the model's tokenizer, biases of texts are left out.
     ///
     /// # Errors
     /// If a field has a value that the library cannot be given.
-    pub(crate) fn request(self, defaults: SamplingOptions) -> Result<Request, ApiError> {
+    pub(crate) fn request(
+        self,
+        defaults: SamplingOptions,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Request, ApiError> {
         let top_k = match self.top_k {
             None => None,
             Some(0 | -1) => Some(usize::MAX),
@@ -237,12 +270,14 @@ impl Sampling {
             frequency_penalty: self.frequency_penalty,
             repetition_penalty: self.repetition_penalty,
         };
+        let logit_bias =
+            self.logit_bias.map(|bias| bias.into_map(tokenizer)).transpose()?.unwrap_or_default();
         let of_api =
             SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
         Ok(Request {
             sampling: given.or(defaults).or(of_api),
             seed: self.seed.filter(|&seed| seed != -1).map_or_else(random_seed, i64::cast_unsigned),
-            logit_bias: self.logit_bias.map(LogitBias::into_map).transpose()?.unwrap_or_default(),
+            logit_bias,
             min_new_tokens: self.min_tokens.unwrap_or(0),
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop: stop.into_iter().filter(|text| !text.is_empty()).collect(),
@@ -257,7 +292,7 @@ impl Sampling {
     /// # Errors
     /// If a field has a value that the library cannot be given.
     pub(crate) fn defaults(self, of_model: SamplingOptions) -> Result<SamplingDefaults, ApiError> {
-        let params = self.request(of_model)?.sampling.params();
+        let params = self.request(of_model, None)?.sampling.params();
         Ok(SamplingDefaults {
             temperature: params.temperature,
             top_p: params.top_p,

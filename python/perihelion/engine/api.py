@@ -217,6 +217,11 @@ class CompiledModel:
     __slots__ = ("_native",)
     _native: _perihelion.CompiledModel
 
+    @property
+    def target(self) -> str:
+        """The kind of machine that it was compiled for, such as `x86_64 avx2`."""
+        return self._native.target
+
     def __init__(self) -> None:
         raise TypeError("make a compiled model with InferenceSession.compile")
 
@@ -387,35 +392,48 @@ class InferenceSession:
         return [_wrap_device(device) for device in self._native.devices]
 
     def compile(
-        self, model: str | Path | Module | Graph, *, custom_extensions: CustomExtensionsType | None = None
+        self,
+        model: str | Path | Module | Graph,
+        *,
+        custom_extensions: CustomExtensionsType | None = None,
+        target: str | None = None,
     ) -> CompiledModel:
         """Compiles a model without weights.
 
         Args:
             model: a graph, several in a module, or the path of graph text (`.graph`) or of compiled models (`.mef`).
             custom_extensions: libraries of custom ops, in addition to the session's.
+            target: the kind of machine to compile for, which need not be attached: an architecture and an instruction
+                set, such as `aarch64 neon`. `None` is the session's first device. What is compiled for a machine that
+                is not here can be exported, and loaded there.
 
         Raises:
             RuntimeError: the path is no model (also a FileNotFoundError if nothing is there), or compiling fails.
-            ValueError: the output of a graph is not set.
+            ValueError: the output of a graph is not set, or the target is unknown.
         """
+        if target is not None:
+            _expect("target", target, str)
         with _range(self._native, "InferenceSession.compile"):
-            return self._compile(model, custom_extensions)
+            return self._compile(model, custom_extensions, target)
 
     def _compile(
-        self, model: str | Path | Module | Graph, custom_extensions: CustomExtensionsType | None
+        self,
+        model: str | Path | Module | Graph,
+        custom_extensions: CustomExtensionsType | None,
+        target: str | None,
     ) -> CompiledModel:
         extensions = _paths(custom_extensions)
         graphs = _graphs(model)
         compiled = object.__new__(CompiledModel)
         if graphs is None:
-            compiled._native = self._native.compile(_model_path(model), extensions)
+            compiled._native = self._native.compile(_model_path(model), extensions, target)
             return compiled
         extensions += [path for graph in graphs for path in graph.kernel_libraries_paths]
         for graph in graphs:
             graph._record_building(self._native)
         try:
-            compiled._native = self._native.compile_graphs([graph._native for graph in graphs], extensions)
+            natives = [graph._native for graph in graphs]
+            compiled._native = self._native.compile_graphs(natives, extensions, target)
         except CompilationStopped:
             raise
         except RuntimeError as error:
@@ -543,7 +561,10 @@ class InferenceSession:
         self._native.gpu_profiling(mode)
 
     def use_fi_topk_kernel(self, mode: str) -> None:
-        """Turns the fused top-k kernel on; "false", "off", "no" and "0" turn it off."""
+        """Turns the top-k kernel on that is made for few of many; "false", "off", "no" and "0" turn it off.
+
+        It picks among the elements that reach a bound, which the maxima of parts of a row give. The results are the same.
+        """
         self._native.use_fi_topk_kernel(mode)
 
     def use_old_top_k_kernel(self, mode: str) -> None:

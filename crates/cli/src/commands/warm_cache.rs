@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use engine::{InferenceSession, Target};
 use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
@@ -19,12 +20,17 @@ const EXAMPLES: &str = "\
 Examples:
   peri warm-cache Qwen/Qwen3-0.6B
   peri warm-cache model.gguf --target model.mef
+  peri warm-cache model.gguf --target arm.mef --compile-for \"aarch64 neon\"
   peri generate model.mef \"Once upon a time\"";
 
 const DETAILS: &str = "\
 Downloaded files stay in the hub cache. With --target, the compiled model and its packed weights are saved to an \
 artifact; without it, they are discarded. An artifact made from a GGUF file or with --quantize is a model by itself; one \
 made from another model starts with that model and --serialized-model-path.
+
+With --compile-for, the artifact is for another kind of machine, and is not loaded here. It runs on machines of the \
+architecture that have the instruction set or a larger one: x86_64 with portable, avx2, avx512 or avx512+vnni; aarch64 \
+with portable, neon, neon+dotprod or neon+dotprod+i8mm.
 
 JSON: model, files[], serialized_model_path, serialized_bytes, seconds{resolve, compile, load}.";
 
@@ -39,6 +45,9 @@ pub(crate) struct Arguments {
     /// Save the compiled model with its packed weights to this file (--save-to-serialized-model-path)
     #[arg(long, value_name = "PATH", conflicts_with = "save_to_serialized_model_path")]
     target: Option<PathBuf>,
+    /// Compile for another kind of machine, such as "aarch64 neon", and do not load the model
+    #[arg(long, value_name = "TARGET")]
+    compile_for: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -72,19 +81,26 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
         let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;
         source.set("save_to_serialized_model_path", &text.into())?;
     }
+    let session = arguments.threads.session()?;
+    let target = arguments.compile_for.as_deref().map(|text| target(text, &session)).transpose()?;
+    if target.is_some() && source.config().save_to_serialized_model_path.is_none() {
+        return Err(Usage("--compile-for makes a file: name it with --target".into()).into());
+    }
     let progress = Progress::new(arguments.quiet);
     let start = Instant::now();
     let plan = source.plan_and_fetch(&progress)?;
     let resolve = start.elapsed();
     source.warn(&plan);
     let (files, path) = (files(&plan), plan.config().save_to_serialized_model_path.clone());
-    let session = arguments.threads.session()?;
     let start = Instant::now();
     plan.expect_graph("peri warm-cache")?;
-    let compiled = model::compile(&session, plan)?;
+    let compiled = model::compile_for(&session, plan, target.as_ref())?;
     let compile = start.elapsed();
     let start = Instant::now();
-    model::load_and_drop(compiled, &session, &progress)?;
+    match target {
+        Some(_) => model::save(compiled, &progress)?,
+        None => model::load_and_drop(compiled, &session, &progress)?,
+    }
     let load = start.elapsed();
     let size = |path: PathBuf| {
         let bytes = path.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
@@ -92,6 +108,12 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     };
     let saved = path.map(size).transpose()?;
     Ok(Warmed { model: source.name(), files, saved, resolve, compile, load })
+}
+
+/// The kind of machine of `--compile-for`.
+fn target(text: &str, session: &InferenceSession) -> Result<Target, Usage> {
+    let known = |target: Target| session.device_for(&target).map(|_| target);
+    text.parse().and_then(known).map_err(|error| Usage(format!("--compile-for: {error}")))
 }
 
 /// The weight files; none for the built-in model.

@@ -6,6 +6,7 @@ pub mod attention;
 pub(crate) mod axis_maps;
 pub(crate) mod band_part;
 pub mod binary;
+pub(crate) mod bounded_top_k;
 pub(crate) mod causal_conv;
 pub(crate) mod concat;
 pub mod conv;

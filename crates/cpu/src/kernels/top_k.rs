@@ -5,8 +5,7 @@
 //! better half is selected and the bar raised. Blocks of f32 without a candidate are passed over by a loop that the
 //! compiler vectorizes, so that for a small k a row is read about as fast as memory gives it.
 //!
-//! That is the selection of fused sampling kernels: one pass over the logits, no sort of them. A session may ask for a
-//! sort of whole rows instead.
+//! A session may ask for a selection by a bound ([`super::bounded_top_k`]) or for a sort of whole rows instead.
 
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use graph::ops::TopK;
 use tensor::DType;
 
 use super::arg_sort::Key;
+use super::bounded_top_k::{Bounded, Buffers};
 use super::disjoint::Disjoint;
 use super::operands::{elements_mut, rows_per_chunk, view, with_type, with_width};
 use super::variant::{Variant, variants};
@@ -38,8 +38,9 @@ type MayBeat = unsafe fn(bool, &[[u8; 4]], f32, &mut bool);
 pub(crate) fn kernel(cpu: &Cpu, op: TopK, dtype: DType, way: Way) -> Option<Arc<dyn Kernel>> {
     let order = with_type!(dtype, T => order::<T>, _ => return None);
     let variant = (dtype == DType::F32).then(|| cpu.pick(MAY_BEAT));
+    let bounded = (way == Way::Bounded).then(|| Bounded::new(cpu, dtype, op.smallest, order)).flatten();
     let pool = Arc::clone(&cpu.pool);
-    Some(Arc::new(TopKKernel { op, dtype, way, order, variant, pool }))
+    Some(Arc::new(TopKKernel { op, dtype, way, order, variant, bounded, pool }))
 }
 
 struct TopKKernel {
@@ -50,28 +51,31 @@ struct TopKKernel {
     order: fn(bool, &[u8], &mut [u64]),
     /// For f32.
     variant: Option<&'static Variant<MayBeat>>,
+    /// If the session asks for it and the dtype has it.
+    bounded: Option<Bounded>,
     pool: Arc<Pool>,
 }
 
 /// A rank of an element among others, the smaller, the better: its order, and below that its position, so that no two
 /// are equal.
-type Rank = u128;
+pub(super) type Rank = u128;
 
-fn rank(order: u64, position: usize) -> Rank {
+pub(super) fn rank(order: u64, position: usize) -> Rank {
     u128::from(order) << 64 | position as u128
 }
 
-fn position(rank: Rank) -> usize {
+pub(super) fn position(rank: Rank) -> usize {
     rank as u64 as usize
 }
 
 impl Kernel for TopKKernel {
     fn name(&self) -> String {
-        let way = match self.way {
-            Way::Fused => self.variant.map_or("portable", |variant| variant.name),
-            Way::Sort => "sort",
-        };
-        format!("{}[{}].{way}", graph::Op::from(self.op).name(), self.dtype)
+        let name = format!("{}[{}]", graph::Op::from(self.op).name(), self.dtype);
+        match (self.way, &self.bounded) {
+            (Way::Sort, _) => format!("{name}.sort"),
+            (_, Some(bounded)) => format!("bounded_{name}.{}", bounded.variant()),
+            _ => format!("{name}.{}", self.variant.map_or("portable", |variant| variant.name)),
+        }
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
@@ -91,7 +95,7 @@ impl Kernel for TopKKernel {
         let plane = n * inner * bytes;
         let (all, per_task) = (x.bytes.len() / plane * bands, rows_per_chunk(n * width));
         self.pool.run(all.div_ceil(per_task), &|task| {
-            let (mut best, mut lanes) = (Vec::new(), Vec::new());
+            let (mut best, mut lanes, mut buffers) = (Vec::new(), Vec::new(), Buffers::default());
             for band in task * per_task..all.min((task + 1) * per_task) {
                 let (outer, first) = (band / bands, band % bands * BAND);
                 let width = BAND.min(inner - first);
@@ -103,10 +107,7 @@ impl Kernel for TopKKernel {
                     }),
                 };
                 for (column, row) in rows.chunks_exact(n * bytes).enumerate() {
-                    match self.way {
-                        Way::Fused => self.select(row, &mut best),
-                        Way::Sort => self.sort(row, &mut best),
-                    }
+                    self.pick(row, &mut best, &mut buffers);
                     for (place, i) in best.iter().copied().map(position).enumerate() {
                         let slot = (outer * k + place) * inner + first + column;
                         // SAFETY: each lane of the results belongs to one task.
@@ -125,6 +126,15 @@ impl Kernel for TopKKernel {
 
 impl TopKKernel {
     /// Leaves the ranks of the best of a row in `best`, in order; at least one.
+    fn pick(&self, row: &[u8], best: &mut Vec<Rank>, buffers: &mut Buffers) {
+        match (self.way, &self.bounded) {
+            (Way::Sort, _) => self.sort(row, best),
+            (_, Some(bounded)) if bounded.select(row, self.op.k, best, buffers) => {}
+            _ => self.select(row, best),
+        }
+    }
+
+    /// As [`TopKKernel::pick`], in one pass.
     fn select(&self, row: &[u8], best: &mut Vec<Rank>) {
         let (k, bytes) = (self.op.k, self.dtype.block().bytes);
         best.clear();
@@ -146,7 +156,7 @@ impl TopKKernel {
         best.sort_unstable();
     }
 
-    /// As [`TopKKernel::select`], by sorting everything.
+    /// As [`TopKKernel::pick`], by sorting everything.
     fn sort(&self, row: &[u8], best: &mut Vec<Rank>) {
         let bytes = self.dtype.block().bytes;
         best.clear();
@@ -194,7 +204,7 @@ fn copy_out<'l, const N: usize>(
 }
 
 /// Keeps the `k` best, at least 1; returns the worst of them, which others have to beat.
-fn keep(best: &mut Vec<Rank>, k: usize) -> Rank {
+pub(super) fn keep(best: &mut Vec<Rank>, k: usize) -> Rank {
     if best.len() > k {
         best.select_nth_unstable(k - 1);
         best.truncate(k);
@@ -229,21 +239,26 @@ mod tests {
     use super::*;
 
     fn check<T: Key>(row: &[T]) {
-        let cpu = Cpu::new(1);
-        for (k, smallest) in (1..=row.len()).flat_map(|k| [(k, false), (k, true)]) {
+        check_with(row, 1..=row.len());
+    }
+
+    fn check_with<T: Key>(row: &[T], counts: impl IntoIterator<Item = usize>) {
+        let (cpu, dtype) = (Cpu::new(1), T::DTYPE);
+        for (k, smallest) in counts.into_iter().flat_map(|k| [(k, false), (k, true)]) {
             let op = TopK { k, axis: 0, smallest };
-            let variant = (T::DTYPE == DType::F32).then(|| cpu.pick(MAY_BEAT));
-            let pool = Arc::clone(&cpu.pool);
-            let kernel =
-                TopKKernel { op, dtype: T::DTYPE, way: Way::Fused, order: order::<T>, variant, pool };
-            let positions = |find: &dyn Fn(&mut Vec<Rank>)| {
+            let positions = |way: Way| {
+                let variant = (dtype == DType::F32).then(|| cpu.pick(MAY_BEAT));
+                let bounded =
+                    (way == Way::Bounded).then(|| Bounded::new(&cpu, dtype, smallest, order::<T>)).flatten();
+                let pool = Arc::clone(&cpu.pool);
+                let kernel = TopKKernel { op, dtype, way, order: order::<T>, variant, bounded, pool };
                 let mut best = Vec::new();
-                find(&mut best);
+                kernel.pick(bytemuck::cast_slice(row), &mut best, &mut Buffers::default());
                 best.into_iter().map(position).collect::<Vec<_>>()
             };
-            let bytes = bytemuck::cast_slice(row);
-            let selected = positions(&|best| kernel.select(bytes, best));
-            assert_eq!(positions(&|best| kernel.sort(bytes, best)), selected, "{op:?} of {row:?}");
+            let selected = positions(Way::Select);
+            assert_eq!(positions(Way::Sort), selected, "{op:?} of {row:?}");
+            assert_eq!(positions(Way::Bounded), selected, "{op:?} of {row:?}");
             let key = |i: usize| row[i].key();
             assert_eq!(selected.len(), k);
             for pair in selected.windows(2).map(|pair| [pair[0], pair[1]]) {
@@ -267,5 +282,36 @@ mod tests {
         check(&[u64::MAX, 0, 7, 7, 1 << 40, 255, 256]);
         check(&floats.repeat(20));
         check(&(0..200u32).map(|i| i * 7919 % 64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_bound_picks_the_same_of_long_rows() {
+        const N: usize = 20_007;
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let scattered = |i: usize| (i * 7919 % 10_007) as f32 - 5_000.0;
+        let few = |i: usize, number: f32, others: f32| if i % 4_999 == 17 { number } else { others };
+        let rows: [&dyn Fn(usize) -> f32; 14] = [
+            &scattered,
+            &|i| i as f32,
+            &|i| -(i as f32),
+            &|_| 1.5,
+            &|i| (i % 5) as f32,
+            &|i| if i % 2 == 0 { 0.0 } else { -0.0 },
+            &|_| nan,
+            &|_| -inf,
+            &|_| inf,
+            &|i| few(i, scattered(i), -inf),
+            &|i| few(i, nan, inf),
+            &|i| few(i, inf, nan),
+            &|i| few(i, nan, scattered(i)),
+            &|i| few(i, -nan, -inf),
+        ];
+        for row in rows {
+            let row: Vec<f32> = (0..N).map(row).collect();
+            let counts = [1, 2, 40, 50, 155, 156, 157];
+            check_with(&row, counts);
+            check_with(&row.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>(), counts);
+            check_with(&row.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>(), counts);
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use engine::{Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, View, ViewMut};
+use engine::{
+    Device, DeviceSettings, Kernel, KernelCall, NodeTypes, Operand, PackedWeight, TopKKernel, View, ViewMut,
+};
 use graph::ops::Effect;
 use graph::{Op, Type};
 use perihelion_cpu::{Cpu, InstructionSet};
@@ -95,10 +97,19 @@ enum Way {
     InPlace,
     /// Weights as they are stored, if the device would pack them.
     Unpacked,
+    /// By another kernel for `top_k`.
+    TopK(TopKKernel),
 }
 
 impl Way {
-    const ALL: &[Way] = &[Way::Plain, Way::Unaligned, Way::InPlace, Way::Unpacked];
+    const ALL: &[Way] = &[
+        Way::Plain,
+        Way::Unaligned,
+        Way::InPlace,
+        Way::Unpacked,
+        Way::TopK(TopKKernel::Bounded),
+        Way::TopK(TopKKernel::Sort),
+    ];
 }
 
 struct Problem<'a> {
@@ -152,7 +163,10 @@ impl<'a> Problem<'a> {
     fn solve(&self, cpu: &Cpu, way: Way) -> Option<Result<Vec<Tensor>, String>> {
         let (inputs, outputs): (Vec<&Type>, Vec<&Type>) =
             (self.types.iter().collect(), self.results.iter().collect());
-        let settings = DeviceSettings::default();
+        let mut settings = DeviceSettings::default();
+        if let Way::TopK(top_k) = way {
+            settings.top_k = top_k;
+        }
         let node = NodeTypes { op: &self.op, inputs: &inputs, outputs: &outputs, settings };
         let kernel = cpu.kernel(&node).unwrap_or_else(|| panic!("{self}: no kernel"));
         let in_place = kernel.in_place().filter(|_| way == Way::InPlace);
@@ -161,6 +175,7 @@ impl<'a> Problem<'a> {
             Way::Plain | Way::Unaligned => true,
             Way::InPlace => in_place.is_some(),
             Way::Unpacked => layouts.iter().any(Option::is_some),
+            Way::TopK(_) => matches!(self.op, Op::TopK(_)),
         };
         possible.then(|| self.run(cpu, &*kernel, way, in_place, &layouts))
     }

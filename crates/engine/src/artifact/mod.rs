@@ -14,7 +14,10 @@
 //!
 //! **Bound to a target.** An artifact is for the device and instruction set that it was compiled for, and loads where
 //! these are available: one made for AVX2 loads on a machine with AVX-512, where the faster kernels then run it. One
-//! compiled on a device that is limited to portable kernels loads wherever the architecture is the same.
+//! compiled on a device that is limited to portable kernels loads wherever the architecture is the same. It may be compiled
+//! where no such device is ([`CompileOptions::target`](crate::CompileOptions::target)): graphs are the same on all, and
+//! weights are packed by the same code. If a larger instruction set wants other layouts than the file holds, the kernels of
+//! the file's own set run.
 
 mod atomic_file;
 mod container;

@@ -203,6 +203,11 @@ impl Artifact {
         Err(self.fault(ArtifactFault::Extensions { missing: missing.join(", "), available }))
     }
 
+    /// A device kept to what the one has that the artifact was made for; `None` if it cannot be.
+    pub(crate) fn smallest(&self, device: &Arc<dyn Device>) -> Option<Arc<dyn Device>> {
+        device.for_target(&custom::split_target(self.target()).0.parse().ok()?)
+    }
+
     /// The bytes of [`ExportOptions::attachment`](crate::ExportOptions::attachment), if the exporter gave any.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::container::SourceRecord;
 use super::read::Artifact;
 use crate::bound_weight::BoundWeight;
 use crate::plan::{WeightSlot, WeightSource};
-use crate::{ArtifactFault, Device, Error};
+use crate::{ArtifactFault, Device, Error, Program};
 
 /// The weights of one artifact by what they are weights of.
 pub(crate) struct StoredWeights {
@@ -63,6 +63,11 @@ impl StoredWeights {
         let form = with(&slot.packing).or_else(|| with(&None))?;
         let bytes = self.artifact.section(form.section).len();
         Some(StoredWeight { section: form.section, is_packed: form.layout.is_some(), bytes })
+    }
+
+    /// Whether a weight of a program is stored, but in layouts that the program does not read.
+    pub(crate) fn lacks_layouts(&self, program: &Program) -> bool {
+        program.weights.iter().any(|slot| self.find(slot).is_none() && !self.forms(slot).is_empty())
     }
 
     /// In which layouts and of which types the weight of a slot is stored, in words.

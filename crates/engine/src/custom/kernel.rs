@@ -9,7 +9,9 @@ use tensor::{Bytes, DeviceSpec, MappedFile, Tensor};
 
 use super::Extensions;
 use crate::host::DeviceStats;
-use crate::{AssertLevel, Device, Error, Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight};
+use crate::{
+    AssertLevel, Device, Error, Kernel, KernelCall, NodeTypes, Operand, PackError, PackedWeight, Target,
+};
 
 /// What stands between a device's target and the extensions that a plan needs.
 const WITH: &str = " with ";
@@ -77,6 +79,10 @@ impl Device for Extended {
         format!("{}{WITH}{}", self.device.target(), self.extensions.describe())
     }
 
+    fn chosen_target(&self) -> Option<&Target> {
+        self.device.chosen_target()
+    }
+
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
         let Op::Custom(custom) = node.op else { return self.device.kernel(node) };
         let op = self.extensions.op(&custom.op)?.clone();
@@ -94,6 +100,10 @@ impl Device for Extended {
 
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         self.device.pack(layout, weight)
+    }
+
+    fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
+        self.device.packed_bytes(layout, ty)
     }
 
     fn file_of(&self, weight: &PackedWeight) -> Option<Arc<MappedFile>> {

@@ -12,7 +12,7 @@ use crate::artifact::{Artifact, StoredWeights};
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
-use crate::{CompiledModel, Error, KernelSettings, Reproducible};
+use crate::{CompiledModel, Device, Error, KernelSettings, Reproducible, Target};
 
 /// How to compile.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +28,9 @@ pub struct CompileOptions {
     /// Whether quantized weights are multiplied with activations as they are, if not as the session says. Artifacts have a
     /// setting of their own.
     pub exact_activations: Option<bool>,
+    /// The kind of machine to compile for, attached or not; `None` is the session's preferred device. What is compiled for a
+    /// machine that is not here can be printed and exported, with weights too. An artifact is read as such a machine would.
+    pub target: Option<Target>,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -59,7 +62,9 @@ impl InferenceSession {
         source: impl Into<GraphSource<'a>>,
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
-        self.compile_by(source.into(), options, &|artifact, extensions| self.read(artifact, extensions))
+        self.compile_by(source.into(), options, &|artifact, extensions, devices| {
+            self.read(artifact, extensions, devices)
+        })
     }
 
     /// Compiles graphs, or reads them with `read` where they are compiled.
@@ -67,18 +72,22 @@ impl InferenceSession {
         &self,
         source: GraphSource<'_>,
         options: &CompileOptions,
-        read: &dyn Fn(&Artifact, &Extensions) -> Result<CompiledModel, Error>,
+        read: &dyn Fn(&Artifact, &Extensions, &[Arc<dyn Device>]) -> Result<CompiledModel, Error>,
     ) -> Result<CompiledModel, Error> {
         if let Some(name) = options.passes.unknown() {
             let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
             return Err(Error::UnknownPass { name: name.to_string(), known: known.join(", ") });
         }
         let extensions = self.extensions.with(&options.custom_extensions)?;
+        let chosen = options.target.as_ref().map(|target| self.device_for(target)).transpose()?;
+        let devices = chosen.as_ref().map_or(&self.devices[..], std::slice::from_ref);
         let parsed;
         let graphs = match source {
             GraphSource::Graph(graph) => std::slice::from_ref(graph),
             GraphSource::Module(module) => &module.graphs,
-            GraphSource::Path(path) if is_artifact(path) => return read(&Artifact::open(path)?, &extensions),
+            GraphSource::Path(path) if is_artifact(path) => {
+                return read(&Artifact::open(path)?, &extensions, devices);
+            }
             GraphSource::Path(path) => {
                 parsed = read_module(path)?;
                 &parsed.graphs
@@ -93,18 +102,36 @@ impl InferenceSession {
         let watched = watched || settings.source_tracebacks;
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use && !watched && cache.takes(graphs) => {
-                let device = extensions.used_by(graphs).on(&self.devices[0], settings.assert_level);
+                let device = extensions.used_by(graphs).on(&devices[0], settings.assert_level);
                 let key = cache.key(graphs, &options.passes, &settings, &*device);
-                let make = || self.build(graphs, options, &extensions, &settings);
-                cache.find_or_make(&key, &|entry| self.read(entry, &extensions), &make)
+                let make = || self.build(graphs, &devices[0], options, &extensions, &settings);
+                cache.find_or_make(&key, &|entry| self.read(entry, &extensions, devices), &make)
             }
-            _ => self.build(graphs, options, &extensions, &settings),
+            _ => self.build(graphs, &devices[0], options, &extensions, &settings),
         }
+    }
+
+    /// What compiles for a target: see [`Device::for_target`].
+    ///
+    /// # Errors
+    /// If none of the session's devices knows it, with the targets that they know.
+    pub fn device_for(&self, target: &Target) -> Result<Arc<dyn Device>, Error> {
+        let found = self.devices.iter().find_map(|device| device.for_target(target));
+        found.ok_or_else(|| {
+            let known = self.devices.iter().flat_map(|device| device.targets());
+            let known: Vec<String> = known.map(|target| target.to_string()).collect();
+            let expected = match known.is_empty() {
+                true => "none: the session's devices compile for themselves alone".to_string(),
+                false => format!("one of {}; code for accelerators is not generated yet", known.join(", ")),
+            };
+            Error::setting("target", &target.to_string(), &expected)
+        })
     }
 
     fn build(
         &self,
         graphs: &[Graph],
+        device: &Arc<dyn Device>,
         options: &CompileOptions,
         extensions: &Extensions,
         settings: &KernelSettings,
@@ -112,7 +139,7 @@ impl InferenceSession {
         let located = |error: Error| if settings.source_tracebacks { error.located() } else { error };
         let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
         let optimized = optimized.collect::<Result<_, _>>().map_err(located)?;
-        let device = extensions.used_by(graphs).on(&self.devices[0], settings.assert_level);
+        let device = extensions.used_by(graphs).on(device, settings.assert_level);
         let compiled = CompiledModel::lower(device, optimized, settings).map_err(located)?;
         let directory = self.debug().ir_output_dir();
         compiled
@@ -143,9 +170,14 @@ impl InferenceSession {
         Ok(graph)
     }
 
-    /// The compiled model of an artifact.
-    pub(super) fn read(&self, artifact: &Artifact, extensions: &Extensions) -> Result<CompiledModel, Error> {
-        let device = artifact.choose(&self.devices, extensions)?;
+    /// The compiled model of an artifact, on the first of some devices that can run it.
+    pub(super) fn read(
+        &self,
+        artifact: &Artifact,
+        extensions: &Extensions,
+        devices: &[Arc<dyn Device>],
+    ) -> Result<CompiledModel, Error> {
+        let device = artifact.choose(devices, extensions)?;
         let (graphs, constants) = artifact.graphs()?;
         check_names(&graphs)?;
         for graph in &graphs {
@@ -154,9 +186,20 @@ impl InferenceSession {
             extensions.check_all(graph)?;
         }
         let settings = artifact.settings().watched_as(&self.kernel_settings());
-        let device = extensions.used_by(&graphs).on(device, settings.assert_level);
-        let compiled = CompiledModel::lower(device, graphs, &settings)?;
-        Ok(CompiledModel { stored: StoredWeights::of(artifact, constants)?.map(Arc::new), ..compiled })
+        let extensions = extensions.used_by(&graphs);
+        let on = |device: &Arc<dyn Device>| extensions.on(device, settings.assert_level);
+        let stored = StoredWeights::of(artifact, constants)?.map(Arc::new);
+        let mut compiled = CompiledModel::lower(on(device), graphs, &settings)?;
+        if stored
+            .as_ref()
+            .is_some_and(|stored| compiled.programs().any(|program| stored.lacks_layouts(program)))
+        {
+            // Kernels of a larger instruction set want other layouts than those that the file holds.
+            if let Some(smaller) = artifact.smallest(device) {
+                compiled = compiled.lowered_for(on(&smaller), &settings)?;
+            }
+        }
+        Ok(CompiledModel { stored, ..compiled })
     }
 
     /// Values live in host memory so far, whatever computes them, and have few axes, also in the graphs that nodes run.
@@ -168,7 +211,8 @@ impl InferenceSession {
             let ty = graph.ty(value);
             let fault = if ty.device != DeviceRef::Cpu {
                 let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
-                format!("but the session's devices are: {}", names.join(", "))
+                let names = names.join(", ");
+                format!("but the session's devices are: {names}; code for accelerators is not generated yet")
             } else if ty.rank() > MAX_RANK {
                 format!("which has {} axes; programs that run have at most {MAX_RANK}", ty.rank())
             } else {

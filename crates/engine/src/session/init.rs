@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::InferenceSession;
 use crate::bind::{self, Progress, Sources};
-use crate::{CompiledModel, Error, Model, WeightsRegistry};
+use crate::{CompiledModel, Device, Error, Model, WeightsRegistry};
 
 /// How to bind weights.
 #[derive(Default)]
@@ -57,6 +57,13 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: InitOptions<'_>,
     ) -> Result<BTreeMap<String, Model>, Error> {
+        if !compiled.device.is_compatible() {
+            let describe = |device: &Arc<dyn Device>| format!("{} ({})", device.name(), device.target());
+            return Err(Error::Elsewhere {
+                found: describe(&compiled.device),
+                available: self.devices.iter().map(describe).collect::<Vec<_>>().join(", "),
+            });
+        }
         if options.strict {
             let unused = bind::unused_names(compiled.programs(), weights);
             if !unused.is_empty() {

@@ -65,11 +65,11 @@ impl InferenceSession {
         source: GraphSource<'_>,
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
-        self.compile_by(source, options, &|artifact, extensions| {
+        self.compile_by(source, options, &|artifact, extensions, devices| {
             std::thread::scope(|scope| {
                 // Those that are used are asked for again, and then their fault is told.
                 scope.spawn(|| artifact.verify());
-                self.read(artifact, extensions)
+                self.read(artifact, extensions, devices)
             })
         })
     }

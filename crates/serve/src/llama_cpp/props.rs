@@ -76,7 +76,7 @@ pub(crate) async fn show(
     let model = shared.models.text(name.as_deref()).await?;
     let tokenizer = model.tokenizer();
     let of_preset = preset.as_ref().map(|preset| preset.sampling()).unwrap_or_default();
-    let mut request = of_preset.request(served.facts.sampling)?;
+    let mut request = of_preset.request(served.facts.sampling, Some(tokenizer))?;
     // A request without a seed gets one of its own.
     request.seed = 0;
     request.max_new_tokens = preset.as_ref().and_then(|preset| preset.lengths().answer());

@@ -78,7 +78,7 @@ impl Preset {
         let lengths: Lengths = read(&spec.parameters)?;
         let sampling: Sampling = read(&spec.parameters)?;
         // The vocabulary is known once the model is loaded.
-        let request = sampling.clone().request(SamplingOptions::default())?;
+        let request = sampling.clone().request(SamplingOptions::default(), None)?;
         let request = Request { max_new_tokens: lengths.answer(), ..request };
         request.validate(usize::MAX).map_err(|error| ApiError::from(error).within("parameters"))?;
         if lengths.num_ctx == Some(0) {

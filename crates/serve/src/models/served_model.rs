@@ -173,7 +173,7 @@ impl ActiveModel {
     /// If a field has a value that the library cannot be given.
     pub(crate) fn request(&self, sampling: Sampling) -> Result<Request, ApiError> {
         let of_preset = self.preset.as_ref().map(|preset| preset.sampling()).unwrap_or_default();
-        sampling.or(of_preset).request(self.sampling_defaults())
+        sampling.or(of_preset).request(self.sampling_defaults(), Some(self.loaded.tokenizer()))
     }
 
     /// The same request, with an answer that ends at the preset's `num_ctx`.

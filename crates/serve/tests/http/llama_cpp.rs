@@ -213,11 +213,24 @@ fn biases_may_be_lists_of_pairs() {
         answer.ok()["tokens"].clone()
     };
     let first = text(json!([]))[0].clone();
-    for bias in [json!([[first, -100]]), json!([[first, false]]), json!([[first.to_string(), -100]])] {
+    for bias in [json!([[first, -100]]), json!([[first, false]]), json!({first.to_string(): -100})] {
         assert_ne!(text(bias)[0], first);
     }
     assert_eq!(text(json!([[first, false]])), text(json!({first.to_string(): -1e6})));
-    for wrong in [json!([[first, true]]), json!([["Once", 1]]), json!([[first]]), json!([first])] {
+    let piece = server.post("/detokenize", &json!({"tokens": [first]})).ok()["content"].clone();
+    let tokens = server.post("/tokenize", &json!({"content": piece})).ok()["tokens"].clone();
+    let of_tokens: Vec<Value> = tokens.as_array().unwrap().iter().map(|id| json!([id, -100])).collect();
+    let of_text = text(json!([[piece, -100]]));
+    assert_ne!(of_text[0], first);
+    assert_eq!(of_text, text(json!(of_tokens)));
+    assert_eq!(of_text, text(json!({piece.as_str().unwrap(): -100})));
+    for wrong in [
+        json!([[first, true]]),
+        json!([["", 1]]),
+        json!([["a".repeat(5000), 1]]),
+        json!([[first]]),
+        json!([first]),
+    ] {
         let (status, _, param, message) = server.post(PATH, &body(&json!({"logit_bias": wrong}))).error();
         let param = param.as_str().unwrap_or_default().split('[').next() == Some("logit_bias");
         assert!(status == 400 && param, "{wrong}: {message}");

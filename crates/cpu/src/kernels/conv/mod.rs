@@ -436,7 +436,7 @@ pub(crate) fn load(layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight
 }
 
 fn form(cpu: &Cpu, op: &ops::Conv, filter: &Type) -> FilterForm {
-    let (rows, columns) = matmul::tile_size(cpu.pick(matmul::VARIANTS).name);
+    let (rows, columns) = matmul::tile_size(&cpu.packs_for(matmul::VARIANTS));
     let (side, width) = match op.layout {
         ImageLayout::ChannelsLast if winograd::pays(op, filter) => (Side::Winograd, columns),
         ImageLayout::ChannelsLast => (Side::Right, columns),

@@ -205,7 +205,7 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
     /// Every thread on parts of its own, for which it packs itself.
     fn apart(&self, pool: &Pool, items: usize) {
         let MatmulShape { m, k, n, .. } = self.shape;
-        let (rows, columns) = self.part_size(items, 4 * pool.threads());
+        let (rows, columns) = self.part_size(items, pool.threads());
         let (row_parts, column_parts) = (m.div_ceil(rows), n.div_ceil(columns));
         let left_len = (rows.next_multiple_of(self.tile_rows) * k.min(BLOCK_K)).next_multiple_of(16);
         let right_len = columns.next_multiple_of(self.tile_columns) * k.min(BLOCK_K);
@@ -255,9 +255,11 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
     }
 
     /// Rows and columns of a part, in whole tiles: halved until there are enough parts, if there can be.
-    fn part_size(&self, items: usize, wanted: usize) -> (usize, usize) {
+    fn part_size(&self, items: usize, threads: usize) -> (usize, usize) {
         let MatmulShape { m, n, .. } = self.shape;
-        let most_columns = if m <= FEW_ROWS && self.direct().is_some() { 1024 } else { 256 };
+        // A part that is read costs more the shorter its runs are: caches fetch ahead along them.
+        let is_read = m <= FEW_ROWS && self.direct().is_some();
+        let (most_columns, wanted) = if is_read { (1024, threads) } else { (256, 4 * threads) };
         let (mut rows, mut columns) = (m.min(16 * self.tile_rows), n.min(most_columns));
         while items * m.div_ceil(rows) * n.div_ceil(columns) < wanted {
             let half = |lanes: usize, tile: usize| (lanes / 2).next_multiple_of(tile);

@@ -124,6 +124,7 @@ methods! {
         export_mef(""),
         export_mef_with("", ExportOptions::default()),
         names(),
+        target(),
     }
     perihelion::engine::Model {
         call(&[("", Buffer::scalar(0f32))]),
@@ -157,6 +158,7 @@ methods! {
 fields! {
     perihelion::engine::CompileOptions {
         custom_extensions,
+        target,
     }
     perihelion::engine::InitOptions {
         strict,
