@@ -14,6 +14,10 @@ use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
 use crate::{CompiledModel, Device, Error, KernelSettings, Reproducible, Target};
 
+/// Reads an artifact, for the first of some devices that can run it.
+pub(super) type ReadArtifact<'a> =
+    dyn Fn(&Artifact, &Extensions, &[Arc<dyn Device>]) -> Result<CompiledModel, Error> + 'a;
+
 /// How to compile.
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions {
@@ -72,7 +76,7 @@ impl InferenceSession {
         &self,
         source: GraphSource<'_>,
         options: &CompileOptions,
-        read: &dyn Fn(&Artifact, &Extensions, &[Arc<dyn Device>]) -> Result<CompiledModel, Error>,
+        read: &ReadArtifact<'_>,
     ) -> Result<CompiledModel, Error> {
         if let Some(name) = options.passes.unknown() {
             let known: Vec<&str> = passes::PASSES.iter().map(|pass| pass.name).collect();
