@@ -131,12 +131,13 @@ impl PipelineConfig {
         let files = self.locate()?;
         let fetches_again = self.force_download && files.commit().is_some();
         if self.engine == Some(PipelineEngine::HuggingFace) {
-            return if files.are_here()? && !fetches_again {
-                self.fetch_for_transformers(&files, &|_| ())
-            } else if is_valid {
-                self.describe_for_transformers(files)
-            } else {
+            return if !is_valid {
+                // The caller adds what is wrong.
                 Err(Error::Config(Vec::new()))
+            } else if files.are_here()? && !fetches_again {
+                self.fetch_for_transformers(&files, &|_| ())
+            } else {
+                self.describe_for_transformers(files)
             };
         }
         if files.are_here()? && !fetches_again {
