@@ -5,7 +5,7 @@
 //! better half is selected and the bar raised. Blocks of f32 without a candidate are passed over by a loop that the
 //! compiler vectorizes, so that for a small k a row is read about as fast as memory gives it.
 //!
-//! A session may ask for a selection by a bound ([`super::bounded_top_k`]) or for a sort of whole rows instead.
+//! A session may ask for a selection by a bound (`bounded_top_k`) or for a sort of whole rows instead.
 
 use std::sync::Arc;
 
