@@ -26,6 +26,7 @@ from perihelion.engine import (
     PrintStyle,
     SplitKReductionPrecision,
     TensorSpec,
+    compile_for,
 )
 
 TWICE = "graph twice(%x: f32[n]) { %y = add(%x, %x) return %y }"
@@ -227,11 +228,11 @@ def test_targets_that_are_not_attached(session: InferenceSession, save: Save, tm
     baseline, foreign = "x86_64 portable", "aarch64 neon"
     if here.startswith("aarch64"):
         baseline, foreign = "aarch64 portable", "x86_64 avx2"
-    session.compile(graph, target=baseline).export_mef(path)
+    compile_for(session, graph, baseline).export_mef(path)
     assert session.compile(path).target == here
     model = session.load(path, weights_registry={"w": floats(3)})
     np.testing.assert_array_equal(model.execute(floats(1, 2))[0].to_numpy(), [3, 6])
-    compiled = session.compile(graph, target=foreign)
+    compiled = compile_for(session, graph, foreign)
     assert compiled.target == foreign
     compiled.export_mef(path)
     facts = re.escape(f"compiled for cpu ({foreign}), but this session has cpu ({here})")
@@ -239,12 +240,12 @@ def test_targets_that_are_not_attached(session: InferenceSession, save: Save, tm
         session.load(path, weights_registry={"w": floats(3)})
     with pytest.raises(RuntimeError, match=facts):
         session.init(compiled, weights_registry={"w": floats(3)})
-    assert session.compile(path, target=foreign).target == foreign
+    assert compile_for(session, path, foreign).target == foreign
     for unknown in ("gpu sm_90", "neon"):
         with pytest.raises(ValueError, match=f"the target is `{unknown}`, expected "):
-            session.compile(graph, target=unknown)
+            compile_for(session, graph, unknown)
     with pytest.raises(TypeError, match="target"):
-        session.compile(graph, target=1)  # type: ignore[arg-type]
+        compile_for(session, graph, 1)  # type: ignore[arg-type]
 
 
 def test_files_of_several_models(session: InferenceSession, save: Save) -> None:

@@ -59,7 +59,7 @@ LIST = Path(__file__).parents[2] / "docs" / "reference" / "python-names.txt"
 # `InferenceSession` as its documentation shows it.
 SEED = {
     "__init__": "(self, devices=(), num_threads=None, *, custom_extensions=None)",
-    "compile": "(self, model, *, custom_extensions=None, target=None)",
+    "compile": "(self, model, *, custom_extensions=None)",
     "enable_per_tensor_fp8_quantize": "(self, mode)",
     "gpu_profiling": "(self, mode)",
     "init": "(self, compiled, *, weights_registry=None)",

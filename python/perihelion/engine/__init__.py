@@ -16,6 +16,7 @@ from .api import (
     PrintStyle,
     SplitKReductionPrecision,
     TensorSpec,
+    compile_for,
 )
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "SplitKReductionPrecision",
     "TensorSpec",
     "__version__",
+    "compile_for",
 ]

@@ -41,6 +41,7 @@ __all__ = [
     "PrintStyle",
     "SplitKReductionPrecision",
     "TensorSpec",
+    "compile_for",
 ]
 
 InputType = Union[DLPackArray, Buffer, int, float, bool, np.generic]
@@ -396,25 +397,19 @@ class InferenceSession:
         model: str | Path | Module | Graph,
         *,
         custom_extensions: CustomExtensionsType | None = None,
-        target: str | None = None,
     ) -> CompiledModel:
         """Compiles a model without weights.
 
         Args:
             model: a graph, several in a module, or the path of graph text (`.graph`) or of compiled models (`.mef`).
             custom_extensions: libraries of custom ops, in addition to the session's.
-            target: the kind of machine to compile for, which need not be attached: an architecture and an instruction
-                set, such as `aarch64 neon`. `None` is the session's first device. What is compiled for a machine that
-                is not here can be exported, and loaded there.
 
         Raises:
             RuntimeError: the path is no model (also a FileNotFoundError if nothing is there), or compiling fails.
-            ValueError: the output of a graph is not set, or the target is unknown.
+            ValueError: the output of a graph is not set.
         """
-        if target is not None:
-            _expect("target", target, str)
         with _range(self._native, "InferenceSession.compile"):
-            return self._compile(model, custom_extensions, target)
+            return self._compile(model, custom_extensions, None)
 
     def _compile(
         self,
@@ -578,6 +573,30 @@ class InferenceSession:
     def __repr__(self) -> str:
         threads = f", num_threads={self._num_threads}" if self._num_threads else ""
         return f"InferenceSession(devices={self.devices}{threads})"
+
+
+def compile_for(
+    session: InferenceSession,
+    model: str | Path | Module | Graph,
+    target: str,
+    *,
+    custom_extensions: CustomExtensionsType | None = None,
+) -> CompiledModel:
+    """Compiles a model for a kind of machine, which need not be attached. It can be exported, and loaded on such a machine.
+
+    Args:
+        session: compiles it.
+        model: as for `InferenceSession.compile`.
+        target: an architecture and an instruction set, such as `aarch64 neon`.
+        custom_extensions: libraries of custom ops, in addition to the session's.
+
+    Raises:
+        RuntimeError: the path is no model (also a FileNotFoundError if nothing is there), or compiling fails.
+        ValueError: the output of a graph is not set, or the target is unknown.
+    """
+    _expect("target", target, str)
+    with _range(session._native, "compile_for"):
+        return session._compile(model, custom_extensions, target)
 
 
 def _wrap_model(native: _perihelion.Model) -> Model:
