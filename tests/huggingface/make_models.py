@@ -1,7 +1,7 @@
 """Writes tiny models with random weights into a folder, and what Transformers itself answers: make_models.py FOLDER.
 
-Each model is a folder; `expected.json` holds for each that writes the greedy continuation of `PROMPT`, as tokens and text,
-and for the embedder the mean of the hidden states of `PROMPT`.
+Each model is a folder. `expected.json` has what Transformers computes: the greedy continuation of `PROMPT` as tokens and
+text for models that write, and the mean of the hidden states of `PROMPT` for the embedder.
 """
 
 import json

@@ -12,7 +12,7 @@ use crate::{InstructionSet, Pool};
 pub struct Cpu {
     pub(crate) pool: Arc<Pool>,
     pub(crate) limit: InstructionSet,
-    /// The target that this was made for, if a session chose one.
+    /// The target that a session chose; `None` compiles for this machine.
     pub(crate) chosen: Option<ChosenTarget>,
 }
 
@@ -46,7 +46,7 @@ impl Cpu {
         self.chosen.as_ref().is_none_or(|chosen| chosen.is_here)
     }
 
-    /// The instruction set of the variants that what it compiles is packed for.
+    /// The instruction set whose kernels read the weights that this device packs.
     pub(crate) fn packs_for<F>(&self, variants: &'static [Variant<F>]) -> String {
         match &self.chosen {
             Some(chosen) if !chosen.is_here => {

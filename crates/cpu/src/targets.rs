@@ -49,7 +49,7 @@ pub(crate) fn limit(target: &Target) -> InstructionSet {
 
 /// A kernel of a plan for another machine, which chooses its variant when it loads the plan.
 pub(crate) struct PlannedKernel {
-    /// The portable variant: what it asks of plans is the same for all.
+    /// The portable variant, which needs as much scratch memory as the others.
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) target: Target,
 }

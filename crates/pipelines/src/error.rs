@@ -348,7 +348,7 @@ pub enum Error {
     /// The process of the engine `huggingface` has ended.
     #[error("engine huggingface: its process has ended: {end}")]
     WorkerEnded {
-        /// Its exit status, and its last line on standard error.
+        /// The exit status of the process, and the last line that it wrote on standard error.
         end: String,
     },
 

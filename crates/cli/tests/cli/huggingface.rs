@@ -51,7 +51,7 @@ impl Made {
     }
 }
 
-/// The processes whose command line has a word.
+/// Finds the ids of processes whose command line contains a word.
 fn processes_with(word: &str) -> Vec<u32> {
     let is_with = |id: &u32| {
         fs::read(format!("/proc/{id}/cmdline"))
@@ -136,7 +136,7 @@ fn embeddings_are_means_of_the_hidden_states() {
     assert!(vector.len() == expected.len() && distance < 1e-5, "{distance}: {vector:?}");
 }
 
-/// The answer to a request for a completion; its status must be as expected.
+/// Asks for a completion, checks the status of the answer, and returns its body.
 fn complete(served: &Served, status: &str, body: &Value) -> Value {
     let reply = served.reply("POST", "/v1/completions", "", &body.to_string());
     assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{reply}");
@@ -189,7 +189,7 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
     let long = json!({"prompt": "Once", "max_tokens": 1000, "n": 8, "ignore_eos": true});
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| served.reply("POST", "/v1/completions", "", &long.to_string()));
-        // It runs for some thousand steps more, after each of which the counters are new.
+        // The request still has thousands of steps to run, and each of them updates the metrics.
         let runs = |line: &str| {
             let count =
                 line.starts_with("vllm:num_requests_running").then(|| line.rsplit_once(' ')).flatten();

@@ -37,7 +37,7 @@ enum Task<'a> {
     Reaching { span: &'a [u8], bound: f32, found: &'a mut Vec<usize> },
 }
 
-/// A way to pick from rows of a dtype.
+/// Selects from rows of one dtype by a bound.
 pub(super) struct Bounded {
     variant: &'static Variant<Find>,
     smallest: bool,
@@ -47,7 +47,7 @@ pub(super) struct Bounded {
     score: fn(bool, &[u8]) -> f32,
 }
 
-/// What is reused from row to row.
+/// Memory that is reused from row to row.
 #[derive(Default)]
 pub(super) struct Buffers {
     maxima: Vec<f32>,
@@ -202,7 +202,7 @@ fn find_reaching<S: Simd, T: Scalar, const SMALLEST: bool>(
 fn block_scores<S: Simd, T: Scalar, const SMALLEST: bool>(s: S, block: &[T; BLOCK]) -> [S::F32; 4] {
     let nan = s.splat(nan_score(SMALLEST));
     let mut scores = [nan; 4];
-    // Not a closure, which would be compiled without the instruction set.
+    // A closure would be compiled without the instruction set, so this is a loop.
     for (i, score) in scores.iter_mut().enumerate() {
         // SAFETY: a block has four vectors.
         let x = unsafe { T::load(s, block.as_ptr().add(i * LANES)) };

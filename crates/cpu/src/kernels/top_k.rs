@@ -51,7 +51,7 @@ struct TopKKernel {
     order: fn(bool, &[u8], &mut [u64]),
     /// For f32.
     variant: Option<&'static Variant<MayBeat>>,
-    /// If the session asks for it and the dtype has it.
+    /// Selects by a bound: `None` if the session does not ask for that, or the dtype has no such kernel.
     bounded: Option<Bounded>,
     pool: Arc<Pool>,
 }
@@ -134,7 +134,7 @@ impl TopKKernel {
         }
     }
 
-    /// As [`TopKKernel::pick`], in one pass.
+    /// Does what [`TopKKernel::pick`] does, in one pass over the row.
     fn select(&self, row: &[u8], best: &mut Vec<Rank>) {
         let (k, bytes) = (self.op.k, self.dtype.block().bytes);
         best.clear();
@@ -156,7 +156,7 @@ impl TopKKernel {
         best.sort_unstable();
     }
 
-    /// As [`TopKKernel::pick`], by sorting everything.
+    /// Does what [`TopKKernel::pick`] does by sorting the whole row.
     fn sort(&self, row: &[u8], best: &mut Vec<Rank>) {
         let bytes = self.dtype.block().bytes;
         best.clear();

@@ -174,7 +174,7 @@ impl InferenceSession {
         Ok(graph)
     }
 
-    /// The compiled model of an artifact, on the first of some devices that can run it.
+    /// Reads the compiled model of an artifact for the first of the devices that can run it.
     pub(super) fn read(
         &self,
         artifact: &Artifact,

@@ -9,7 +9,7 @@ named! { "engine",
     PipelineEngine {
         /// The engine of this project.
         Max = "max",
-        /// Transformers, in a Python process of its own: for architectures that have no graph here.
+        /// Transformers runs the model in a Python process of its own, for architectures that do not run here.
         HuggingFace = "huggingface",
     }
 }
