@@ -68,7 +68,7 @@ pub use pooling::Pooling;
 pub use quantize::{Quantized, measure_importance, quantize};
 pub use repo_tokenizer::tokenizer_from_repo;
 pub use runner::{Logits, Runner};
-pub use sampler::{Sampler, SamplingParams};
+pub use sampler::{LogprobsMode, Sampler, SamplingParams};
 pub use sampling_options::SamplingOptions;
 pub use scheduler::{Batching, Limits, MAX_PASSES, Scheduler, TooLong};
 pub use scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};

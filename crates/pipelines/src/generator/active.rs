@@ -16,7 +16,7 @@ use crate::batch::Slice;
 use crate::error::InvalidField;
 use crate::kv_cache::Sequence;
 use crate::runner::Logits;
-use crate::sampler::{Logprobs, Row, Sampled, Sampler, SamplingParams, TokenCounts};
+use crate::sampler::{Logprobs, LogprobsMode, Row, Sampled, Sampler, SamplingParams, TokenCounts};
 use crate::sampling_options::SamplingOptions;
 
 /// What the generator keeps of a sequence in addition to its tokens.
@@ -203,7 +203,7 @@ impl Active {
         };
         let mut sampled = sampler.sample(&row)?;
         let token = sampled.token;
-        if changed.is_some() {
+        if changed.is_some() && self.params.logprobs_mode == LogprobsMode::Raw {
             sampled.logprobs = self.params.logprobs.map(|top| Logprobs::of(logits, token, top));
         }
         let room = run.sequence.max_tokens - run.sequence.tokens.len();

@@ -13,7 +13,7 @@ use text::Constraint;
 use crate::Error;
 use crate::error::InvalidField;
 use crate::generator::ReasoningBudget;
-use crate::sampler::SamplingParams;
+use crate::sampler::{LogprobsMode, SamplingParams};
 use crate::sampling_options::SamplingOptions;
 
 /// Changes logits: it gets the tokens of the answer so far, and `f32[vocab]` for the next one. The log-probabilities that
@@ -45,6 +45,8 @@ pub struct Request {
     pub bad_words: Vec<Vec<u32>>,
     /// Whether to report log-probabilities of the answer's tokens, and of this many of the most probable in their place.
     pub logprobs: Option<usize>,
+    /// Which probabilities `logprobs` reports; those of the prompt are always the model's own.
+    pub logprobs_mode: LogprobsMode,
     /// The most tokens to make: 0 only reads the prompt, `usize::MAX` goes on until the model ends its text or
     /// `max_length` is reached. `None` is `max_new_tokens` of the configuration.
     pub max_new_tokens: Option<usize>,
@@ -200,6 +202,7 @@ impl Request {
             seed: self.seed,
             logit_bias: self.logit_bias.clone(),
             logprobs: self.logprobs,
+            logprobs_mode: self.logprobs_mode,
             ..self.sampling.or(defaults).params()
         }
     }

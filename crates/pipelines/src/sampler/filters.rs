@@ -42,6 +42,22 @@ pub(super) struct Draw<'a> {
     unit: f64,
 }
 
+/// The tokens that the filters keep.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Kept {
+    /// The rank before which they end.
+    end: u64,
+    /// Of all of them.
+    units: u64,
+}
+
+/// A token that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Drawn {
+    pub(super) token: u32,
+    pub(super) kept: Kept,
+}
+
 impl<'a> Draw<'a> {
     /// A draw by a uniform number.
     pub(super) fn new(
@@ -55,8 +71,8 @@ impl<'a> Draw<'a> {
         Draw { logits, scale, params, uniform, unit: (1u64 << (62 - bits.min(32))) as f64 }
     }
 
-    /// The token.
-    pub(super) fn token(&self, buffers: &mut Buffers) -> Option<u32> {
+    /// The token, and what was kept to draw it from.
+    pub(super) fn drawn(&self, buffers: &mut Buffers) -> Option<Drawn> {
         let len = self.logits.len();
         let limit = self.params.top_k.unwrap_or(len).min(len);
         let total = (limit == len).then(|| (mass(self.logits, self.scale) * self.unit) as u64);
@@ -94,19 +110,20 @@ impl<'a> Draw<'a> {
     }
 
     /// The draw among sorted candidates.
-    fn of_sorted(&self, sorted: &[Candidate]) -> Option<u32> {
+    fn of_sorted(&self, sorted: &[Candidate]) -> Option<Drawn> {
         let units = |candidate: &Candidate| self.units(candidate.logit);
-        let target = self.target(sorted.iter().map(units).sum());
+        let kept = Kept { end: sorted.last()?.rank() + 1, units: sorted.iter().map(units).sum() };
+        let target = self.target(kept.units);
         let mut sum = 0;
         let drawn = sorted.iter().find(|candidate| {
             sum += units(candidate);
             sum >= target
         });
-        drawn.map(|candidate| candidate.token)
+        drawn.map(|candidate| Drawn { token: candidate.token, kept })
     }
 
     /// The draw among the first `limit` tokens, however many, that have `total` together, if that is known.
-    fn of_many(&self, limit: usize, total: Option<u64>, buffers: &mut Buffers) -> Option<u32> {
+    fn of_many(&self, limit: usize, total: Option<u64>, buffers: &mut Buffers) -> Option<Drawn> {
         let mut ranks = Ranks::new(self, buffers);
         if limit < self.logits.len() {
             let last = ranks.reach(limit as u64, |bin| bin.tokens, |_| 1)?;
@@ -119,8 +136,9 @@ impl<'a> Draw<'a> {
         if let Some(first) = self.first_improbable() {
             ranks.end_before(first);
         }
-        let drawn = ranks.reach(self.target(ranks.units()), of_bin, of_token)?;
-        Some(drawn.token)
+        let kept = Kept { end: ranks.end, units: ranks.units() };
+        let token = ranks.reach(self.target(kept.units), of_bin, of_token)?.token;
+        Some(Drawn { token, kept })
     }
 
     /// The first token by rank that min-p leaves out, if it does any.
@@ -135,6 +153,11 @@ impl<'a> Draw<'a> {
             }
         }
         first
+    }
+
+    /// The probability of a token in the draw, of which `kept` are the tokens; 0 for the others.
+    pub(super) fn probability(&self, kept: &Kept, candidate: &Candidate) -> f64 {
+        if candidate.rank() < kept.end { self.units(candidate.logit) as f64 / kept.units as f64 } else { 0.0 }
     }
 
     /// The weight in whole units.
@@ -291,7 +314,7 @@ mod tests {
     use super::*;
 
     /// Sorts all tokens, and walks along them.
-    fn reference(draw: &Draw<'_>) -> Option<u32> {
+    fn reference(draw: &Draw<'_>) -> Option<Drawn> {
         let mut sorted = Vec::new();
         select_top(draw.logits, draw.logits.len(), &mut sorted);
         let limit = draw.params.top_k.unwrap_or(usize::MAX);
@@ -316,7 +339,10 @@ mod tests {
         let inside = (0..8).map(|position| philox::uniform(1, position));
         for uniform in inside.chain([0.0, 1.0 - f64::EPSILON]) {
             let draw = Draw::new(logits, &scale, params, uniform);
-            assert_eq!(draw.token(&mut buffers), reference(&draw), "{uniform} of {params:?}");
+            // Tokens of less than a unit may be kept or not.
+            let seen = |drawn: Drawn| (drawn.token, drawn.kept.units);
+            let expected = reference(&draw).map(seen);
+            assert_eq!(draw.drawn(&mut buffers).map(seen), expected, "{uniform} of {params:?}");
         }
     }
 

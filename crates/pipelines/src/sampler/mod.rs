@@ -22,11 +22,12 @@ use self::candidates::select_above;
 use self::filters::{Buffers, Draw};
 pub use self::logprobs::Logprobs;
 pub use self::params::{
-    LARGEST_BIAS, LARGEST_PENALTY, LARGEST_REPETITION_PENALTY, MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams,
+    LARGEST_BIAS, LARGEST_PENALTY, LARGEST_REPETITION_PENALTY, LogprobsMode, MAX_LOGIT_BIAS, MAX_LOGPROBS,
+    SamplingParams,
 };
 pub use self::penalties::TokenCounts;
 use self::penalties::adjust;
-use self::weights::{CHUNK, Scale, finite, mass, maximum};
+use self::weights::{CHUNK, Scale, mass, maximum};
 use crate::Error;
 
 /// One sequence's next token, to be chosen.
@@ -68,31 +69,31 @@ impl Sampler {
     /// # Errors
     /// [`Error::NoCandidate`] when every logit is NaN, -inf, or forbidden.
     pub fn sample(&mut self, row: &Row<'_>) -> Result<Sampled, Error> {
-        let token = if adjust(row, &mut self.adjusted) {
-            choose(&self.adjusted, row, &mut self.buffers)
-        } else {
-            choose(row.logits, row, &mut self.buffers)
-        };
+        let adjusted = if adjust(row, &mut self.adjusted) { &self.adjusted } else { row.logits };
+        let token = choose(adjusted, row, &mut self.buffers);
         let token = token.ok_or(Error::NoCandidate { vocab_size: row.logits.len() })?;
-        let logprobs = row.params.logprobs.map(|top| Logprobs::of(row.logits, token, top));
+        let logprobs = row.params.logprobs.map(|top| match row.params.logprobs_mode {
+            LogprobsMode::Raw => Logprobs::of(row.logits, token, top),
+            LogprobsMode::Processed => {
+                Logprobs::processed(adjusted, row.params, token, top, &mut self.buffers)
+            }
+        });
         Ok(Sampled { token, logprobs })
     }
 }
 
 fn choose(logits: &[f32], row: &Row<'_>, buffers: &mut Buffers) -> Option<u32> {
     let params = row.params;
-    if params.temperature <= 0.0 || params.top_k == Some(1) {
+    if params.is_greedy() {
         return greedy(logits);
     }
-    let highest = finite(maximum(logits));
-    if highest == f32::NEG_INFINITY {
+    let scale = Scale::new(logits, params.temperature);
+    if scale.highest == f32::NEG_INFINITY {
         return None;
     }
-    // So that no distance from the highest becomes NaN, however cold.
-    let scale = Scale { highest, inverse_temperature: (1.0 / params.temperature).min(f32::MAX) };
     let uniform = philox::uniform(params.seed, row.position);
     if params.top_p < 1.0 || params.top_k.is_some_and(|count| count < logits.len()) {
-        return Draw::new(logits, &scale, params, uniform).token(buffers);
+        return Draw::new(logits, &scale, params, uniform).drawn(buffers).map(|drawn| drawn.token);
     }
     if params.min_p > 0.0 {
         let candidates = &mut buffers.candidates;

@@ -16,6 +16,17 @@ pub const LARGEST_PENALTY: f32 = 100.0;
 /// The largest repetition penalty; the least is 1 divided by it.
 pub const LARGEST_REPETITION_PENALTY: f32 = 100.0;
 
+/// Which probabilities a request has reported. The names are vLLM's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogprobsMode {
+    /// The model's own: before penalties, biases, masks, temperature and filters.
+    #[default]
+    Raw,
+    /// Those that the token was drawn by: after all of them. Tokens that a filter left out are not reported, so there may
+    /// be fewer than were asked for; with greedy decoding, the chosen token alone.
+    Processed,
+}
+
 /// How one request's tokens are chosen. The default is greedy: the most probable token, always.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
@@ -40,6 +51,8 @@ pub struct SamplingParams {
     pub logit_bias: BTreeMap<u32, f32>,
     /// Whether to report log-probabilities: of the chosen token, and of this many of the most probable.
     pub logprobs: Option<usize>,
+    /// Which probabilities these are.
+    pub logprobs_mode: LogprobsMode,
 }
 
 impl Default for SamplingParams {
@@ -55,6 +68,7 @@ impl Default for SamplingParams {
             seed: 0,
             logit_bias: BTreeMap::new(),
             logprobs: None,
+            logprobs_mode: LogprobsMode::Raw,
         }
     }
 }
@@ -146,5 +160,10 @@ impl SamplingParams {
     /// Whether the tokens so far make a difference: [`Row::history`](super::Row::history) may be empty otherwise.
     pub fn uses_history(&self) -> bool {
         self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
+    }
+
+    /// Whether the most probable token is always chosen.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.temperature <= 0.0 || self.top_k == Some(1)
     }
 }

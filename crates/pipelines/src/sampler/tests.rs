@@ -268,6 +268,86 @@ fn logprobs_are_of_the_models_own_logits() {
     assert_eq!(Logprobs::of(&[f32::NAN], 0, 1).logprob, f32::NEG_INFINITY);
 }
 
+/// Each step by itself: sort, keep, divide.
+fn probabilities(adjusted: &[f32], params: &SamplingParams) -> Vec<(u32, f64)> {
+    let mut sorted: Vec<(u32, f64)> =
+        (0..).zip(adjusted).map(|(token, &logit)| (token, f64::from(logit / params.temperature))).collect();
+    sorted.retain(|(_, logit)| !logit.is_nan() && *logit > f64::NEG_INFINITY);
+    sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sorted.truncate(params.top_k.unwrap_or(usize::MAX));
+    let highest = sorted[0].1;
+    sorted.iter_mut().for_each(|(_, logit)| *logit = (*logit - highest).exp());
+    let total: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mut sum = 0.0;
+    let enough = sorted.iter().position(|(_, weight)| {
+        sum += weight;
+        sum >= f64::from(params.top_p) * total
+    });
+    sorted.truncate(enough.map_or(usize::MAX, |last| last + 1));
+    sorted.retain(|&(_, weight)| weight >= f64::from(params.min_p));
+    let kept: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    sorted.into_iter().map(|(token, weight)| (token, weight / kept)).collect()
+}
+
+#[test]
+fn processed_logprobs_are_those_of_the_draw() {
+    let logits = noise(5000, 3);
+    let edits: [fn(&mut SamplingParams); 7] = [
+        |_| {},
+        |p| p.temperature = 2.5,
+        |p| p.top_k = Some(5),
+        |p| p.top_k = Some(4000),
+        |p| (p.top_p, p.top_k, p.temperature) = (0.9, Some(3), 1.5),
+        |p| (p.min_p, p.temperature) = (0.2, 3.0),
+        |p| (p.top_p, p.temperature) = (0.99, 4.0),
+    ];
+    for edit in edits {
+        let mut params = params(|p| (p.logprobs, p.logprobs_mode) = (Some(8), LogprobsMode::Processed));
+        edit(&mut params);
+        params.logit_bias = [(17, 5.0)].into();
+        let mut adjusted = logits.clone();
+        adjusted[17] += 5.0;
+        adjusted[4] = f32::NEG_INFINITY;
+        let history = TokenCounts::default();
+        for position in 0..20 {
+            let row = Row {
+                logits: &logits,
+                params: &params,
+                history: &history,
+                position,
+                allowed: None,
+                forbidden: &[4],
+            };
+            let sampled = Sampler::default().sample(&row).unwrap();
+            let expected = probabilities(&adjusted, &params);
+            let close = |got: f32, expected: f64| (f64::from(got.exp()) - expected).abs() < 1e-5;
+            let Logprobs { logprob, top } = sampled.logprobs.unwrap();
+            let own = expected.iter().find(|(token, _)| *token == sampled.token).unwrap();
+            assert!(close(logprob, own.1), "{logprob} {own:?} {params:?}");
+            assert_eq!(top.len(), expected.len().min(8), "{params:?}");
+            for ((token, logprob), expected) in top.iter().zip(&expected) {
+                assert!(*token == expected.0 && close(*logprob, expected.1), "{top:?} {params:?}");
+            }
+        }
+    }
+    let greedy = SamplingParams {
+        logprobs: Some(3),
+        logprobs_mode: LogprobsMode::Processed,
+        ..SamplingParams::default()
+    };
+    let history = TokenCounts::default();
+    let row = Row {
+        logits: &logits,
+        params: &greedy,
+        history: &history,
+        position: 0,
+        allowed: None,
+        forbidden: &[],
+    };
+    let Sampled { token, logprobs } = Sampler::default().sample(&row).unwrap();
+    assert_eq!(logprobs, Some(Logprobs { logprob: 0.0, top: vec![(token, 0.0)] }));
+}
+
 #[test]
 fn exp_is_close() {
     for i in 0..870_000 {

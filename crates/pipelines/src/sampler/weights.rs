@@ -10,6 +10,13 @@ pub(super) struct Scale {
 }
 
 impl Scale {
+    /// The scale of a row of logits at a temperature above 0.
+    pub(super) fn new(logits: &[f32], temperature: f32) -> Scale {
+        // So that no distance from the highest becomes NaN, however cold.
+        let inverse_temperature = (1.0 / temperature).min(f32::MAX);
+        Scale { highest: finite(maximum(logits)), inverse_temperature }
+    }
+
     /// The weights of up to [`CHUNK`] logits, computed together.
     #[inline(always)]
     pub(super) fn weights(&self, chunk: &[f32]) -> [f32; CHUNK] {

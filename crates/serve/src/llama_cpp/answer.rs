@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use pipelines::{Prompt, Request, SkipSpecial, TokenLogprob, TokenLogprobs};
+use pipelines::{LogprobsMode, Prompt, Request, SkipSpecial, TokenLogprob, TokenLogprobs, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -41,6 +41,9 @@ pub(super) struct AnswerFields {
     /// Gives the log-probabilities of the tokens, and of this many of the likeliest at each place; 0 gives none.
     #[schema(maximum = 256)]
     n_probs: Option<usize>,
+    /// Whether `n_probs` gives probabilities after penalties, temperature and filters, as `prob` and `top_probs`; tokens
+    /// that a filter left out are not among them.
+    post_sampling_probs: Option<bool>,
     /// Whether the answer is sent as events while it is made.
     stream: Option<bool>,
     /// Whether a whole answer has the ids of its tokens; events always have them.
@@ -145,13 +148,15 @@ pub(super) struct GenerationSettings {
     ignore_eos: bool,
     logit_bias: Vec<TokenBias>,
     n_probs: usize,
+    post_sampling_probs: bool,
 }
 
 /// A bias that is added to the logit of a token.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct TokenBias {
     token: u32,
-    bias: f32,
+    /// `null` is minus infinity: the token cannot be chosen.
+    bias: Option<f32>,
 }
 
 /// A token of an answer, and the likeliest tokens at its place.
@@ -159,22 +164,48 @@ struct TokenBias {
 pub(super) struct NativeProbability {
     #[serde(flatten)]
     chosen: NativeToken,
-    top_logprobs: Vec<NativeToken>,
+    #[serde(flatten)]
+    top: NativeTop,
 }
 
-/// A token and its log-probability.
+/// The likeliest tokens at a place.
+#[derive(Debug, Serialize, ToSchema)]
+enum NativeTop {
+    #[serde(rename = "top_logprobs")]
+    Logprobs(Vec<NativeToken>),
+    /// With `post_sampling_probs`.
+    #[serde(rename = "top_probs")]
+    Probs(Vec<NativeToken>),
+}
+
+/// A token and how probable it is.
 #[derive(Debug, Serialize, ToSchema)]
 struct NativeToken {
     id: u32,
     token: String,
     bytes: Vec<u8>,
-    logprob: f32,
+    #[serde(flatten)]
+    score: NativeScore,
+}
+
+/// How probable a token is.
+#[derive(Debug, Serialize, ToSchema)]
+enum NativeScore {
+    #[serde(rename = "logprob")]
+    Logprob(f32),
+    /// With `post_sampling_probs`.
+    #[serde(rename = "prob")]
+    Prob(f32),
 }
 
 impl AnswerFields {
     /// The model of the request.
     pub(super) async fn model(&self, shared: &Shared) -> Result<Arc<ActiveModel>, ApiError> {
         shared.models.acquire(self.model.as_deref(), self.keep_alive).await
+    }
+
+    fn logprobs_mode(&self) -> LogprobsMode {
+        if self.post_sampling_probs.unwrap_or(false) { LogprobsMode::Processed } else { LogprobsMode::Raw }
     }
 
     /// The most tokens of an answer, if the request says.
@@ -202,6 +233,7 @@ impl Job<'_> {
         let parameters = Request {
             max_new_tokens: Some(limit.unwrap_or(usize::MAX)),
             logprobs: answer.n_probs.filter(|&count| count > 0),
+            logprobs_mode: answer.logprobs_mode(),
             ..model.request(sampling)?
         };
         let form = form.form(&context)?;
@@ -219,7 +251,7 @@ impl Job<'_> {
         let tokenizer = model.loaded.tokenizer();
         let shape = Shape {
             model: model.id.clone(),
-            settings: GenerationSettings::new(&parameters),
+            settings: GenerationSettings::new(&parameters, tokenizer),
             prompts: requests.iter().map(|one| tokenizer.decode(&one.prompt, SkipSpecial::No)).collect(),
             n,
             max_length: model.max_length(),
@@ -235,7 +267,7 @@ impl Job<'_> {
         let gives_tokens = answer.return_tokens.unwrap_or(false);
         let answers = generation.answers().await?.into_iter().enumerate().map(|(index, answer)| {
             let content = answer.content.text();
-            let probabilities = answer.logprobs.iter().map(NativeProbability::from).collect();
+            let probabilities = answer.logprobs.iter().map(|place| shape.probability(place)).collect();
             let whole = shape.whole(index, answer.finish, generation.stats(index));
             NativeCompletion {
                 has_new_line: content.contains('\n'),
@@ -291,6 +323,25 @@ impl Shape {
             tokens_cached: tokens,
             timings: Timings::from(stats),
             ..NativeCompletion::default()
+        }
+    }
+
+    /// A token of an answer, and the likeliest tokens at its place.
+    fn probability(&self, place: &TokenLogprobs) -> NativeProbability {
+        let is_processed = self.settings.post_sampling_probs;
+        let token = |choice: &TokenLogprob| NativeToken {
+            id: choice.token,
+            token: choice.text().into_owned(),
+            bytes: choice.bytes.clone(),
+            score: match is_processed {
+                true => NativeScore::Prob(choice.logprob.exp()),
+                false => NativeScore::Logprob(finite(choice.logprob)),
+            },
+        };
+        let top = place.top.iter().map(token).collect();
+        NativeProbability {
+            chosen: token(&place.chosen),
+            top: if is_processed { NativeTop::Probs(top) } else { NativeTop::Logprobs(top) },
         }
     }
 
@@ -358,8 +409,7 @@ impl Writer for Chunks {
             Delta::Token { token, logprobs, events } => {
                 let content = text_of(events);
                 self.has_new_line[index] |= content.contains('\n');
-                let completion_probabilities =
-                    logprobs.map(|logprobs| vec![NativeProbability::from(&logprobs)]);
+                let completion_probabilities = logprobs.map(|place| vec![self.shape.probability(&place)]);
                 let timings = telemetry.timings(generation, index);
                 let tokens = vec![token];
                 sse::data(out, &NativeChunk { content, tokens, completion_probabilities, timings, ..chunk });
@@ -386,11 +436,13 @@ impl Writer for Chunks {
 }
 
 impl GenerationSettings {
-    /// The settings of a request.
-    pub(super) fn new(request: &Request) -> GenerationSettings {
+    /// The settings of a request to the model of a tokenizer.
+    pub(super) fn new(request: &Request, tokenizer: &Tokenizer) -> GenerationSettings {
         let params = request.sampling.params();
         let limit = request.max_new_tokens.and_then(|count| i64::try_from(count).ok());
-        let bias = |(&token, &bias): (&u32, &f32)| TokenBias { token, bias };
+        let given = request.logit_bias.iter().map(|(&token, &bias)| TokenBias { token, bias: Some(bias) });
+        let ends = tokenizer.eos_ids().iter().filter(|_| request.ignore_eos);
+        let never = ends.map(|&token| TokenBias { token, bias: None });
         GenerationSettings {
             n_predict: limit.unwrap_or(-1),
             seed: request.seed,
@@ -403,28 +455,9 @@ impl GenerationSettings {
             frequency_penalty: params.frequency_penalty,
             stop: request.stop.clone(),
             ignore_eos: request.ignore_eos,
-            logit_bias: request.logit_bias.iter().map(bias).collect(),
+            logit_bias: given.chain(never).collect(),
             n_probs: request.logprobs.unwrap_or(0),
-        }
-    }
-}
-
-impl From<&TokenLogprobs> for NativeProbability {
-    fn from(logprobs: &TokenLogprobs) -> NativeProbability {
-        NativeProbability {
-            chosen: NativeToken::from(&logprobs.chosen),
-            top_logprobs: logprobs.top.iter().map(NativeToken::from).collect(),
-        }
-    }
-}
-
-impl From<&TokenLogprob> for NativeToken {
-    fn from(choice: &TokenLogprob) -> NativeToken {
-        NativeToken {
-            id: choice.token,
-            token: choice.text().into_owned(),
-            bytes: choice.bytes.clone(),
-            logprob: finite(choice.logprob),
+            post_sampling_probs: request.logprobs_mode == LogprobsMode::Processed,
         }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn show(
     let shown = Props {
         default_generation_settings: DefaultSettings {
             n_ctx: model.max_length(),
-            params: GenerationSettings::new(&request),
+            params: GenerationSettings::new(&request, tokenizer),
         },
         total_slots: loaded.as_deref().map_or(0, slot_count),
         model_alias: model.id().to_string(),

@@ -94,6 +94,14 @@ fn timings_and_progress_come_with_events_if_they_are_asked_for() {
     assert_eq!(server.post("/v1/chat/completions", &request).ok()["timings"]["predicted_n"], 8);
     let plain = server.post("/v1/completions", &body(&json!({}))).ok();
     assert_eq!(plain.get("timings"), None);
+    let mut response = json!({"input": "Once upon a time", "max_output_tokens": 8, "temperature": 0,
+        "timings_per_token": true, "return_progress": true, "stream": true});
+    let (_, events): (Vec<String>, Vec<Value>) =
+        server.named_events("/v1/responses", &response).into_iter().unzip();
+    check(&events, &|event| event["type"] == "response.incomplete");
+    response["stream"] = json!(false);
+    response.as_object_mut().unwrap().remove("return_progress");
+    assert_eq!(server.post("/v1/responses", &response).ok()["timings"]["predicted_n"], 8);
 }
 
 #[test]
@@ -122,6 +130,45 @@ fn log_probabilities_name_tokens_by_id() {
     assert_eq!(none.get("completion_probabilities"), None);
     let (status, _, param, message) = server.post(PATH, &body(&json!({"n_probs": 1000}))).error();
     assert_eq!((status, param), (400, json!("n_probs")), "{message}");
+}
+
+#[test]
+fn probabilities_after_the_filters_come_under_names_of_their_own() {
+    let server = TestServer::storyteller();
+    let probes = |more: &Value| {
+        let mut request =
+            body(&json!({"n_probs": 6, "n_predict": 12, "seed": 5, "post_sampling_probs": true}));
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post(PATH, &request).ok()
+    };
+    let answer = probes(&json!({"temperature": 1.0, "top_k": 4, "top_p": 0.95}));
+    assert_eq!(answer["generation_settings"]["post_sampling_probs"], true);
+    for place in answer["completion_probabilities"].as_array().unwrap() {
+        assert!(place.get("logprob").is_none() && place.get("top_logprobs").is_none());
+        let top = place["top_probs"].as_array().unwrap();
+        assert!((1..=4).contains(&top.len()));
+        let sum: f64 = top.iter().map(|token| token["prob"].as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{top:?}");
+        let own = top.iter().find(|token| token["id"] == place["id"]).unwrap();
+        assert!(own["prob"] == place["prob"] && place["prob"].as_f64().unwrap() > 0.0);
+    }
+    let greedy = probes(&json!({"temperature": 0}));
+    for place in greedy["completion_probabilities"].as_array().unwrap() {
+        assert_eq!((&place["prob"], place["top_probs"].as_array().unwrap().len()), (&json!(1.0), 1));
+    }
+}
+
+#[test]
+fn ends_that_are_ignored_are_among_the_biases() {
+    let server = TestServer::storyteller();
+    let biases = |ignore_eos: bool| {
+        let request = body(&json!({"ignore_eos": ignore_eos, "logit_bias": [[5, -1.5]]}));
+        server.post(PATH, &request).ok()["generation_settings"]["logit_bias"].clone()
+    };
+    assert_eq!(biases(false), json!([{"token": 5, "bias": -1.5}]));
+    let with_ends = biases(true);
+    assert_eq!(with_ends[0], json!({"token": 5, "bias": -1.5}));
+    assert!(with_ends[1]["token"].is_u64() && with_ends[1]["bias"].is_null(), "{with_ends}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::generation::Generation;
 use crate::sampling::Sampling;
 use crate::server::Shared;
 use crate::stamp::{now, unique_id};
+use crate::timings::TelemetryFields;
 
 /// The value of `include` that asks for log-probabilities.
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -38,6 +39,8 @@ pub(crate) struct ResponseRequest {
     refused: RefusedFields,
     #[serde(flatten)]
     sampling: Sampling,
+    #[serde(flatten)]
+    telemetry: TelemetryFields,
     #[serde(flatten)]
     dry_run: DryRunField,
 }
@@ -70,6 +73,7 @@ impl RequestBody for ResponseRequest {
             answer: fields.take()?,
             refused: fields.take()?,
             sampling: fields.take()?,
+            telemetry: fields.take()?,
             dry_run: fields.take()?,
         })
     }
@@ -91,7 +95,8 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<ResponseRequest>,
 ) -> Result<Response, ApiError> {
-    let ResponseRequest { prompt: fields, answer, refused, sampling, dry_run } = body;
+    let ResponseRequest { prompt: fields, answer, refused, sampling, telemetry, dry_run } = body;
+    telemetry.note(answer.stream.unwrap_or(false), &context);
     context.note(|facts| refused.check(&mut facts.ignored))?;
     let wants_logprobs = answer.wants_logprobs(&context)?;
     let model = &shared.models.acquire(fields.model.as_deref(), None).await?;
@@ -110,9 +115,15 @@ pub(crate) async fn create(
     }
     let generation = Generation::start(model, requests, 1, &reader, context).await?;
     let sends_reasoning_back = answer.includes(REASONING);
-    let draft =
-        Draft { shared: Arc::clone(&shared), response, tools, sends_reasoning_back, input, conversation };
-    let events = Events::new(draft);
+    let events = Events::new(Draft {
+        shared: Arc::clone(&shared),
+        response,
+        tools,
+        sends_reasoning_back,
+        input,
+        conversation,
+        telemetry,
+    });
     if answer.stream.unwrap_or(false) {
         return Ok(generation.stream(events));
     }

@@ -12,10 +12,11 @@ use super::partial_input::PartialInput;
 use super::store::StoredResponse;
 use super::tools::ClientTools;
 use crate::error::ApiError;
-use crate::generation::{self, Delta, Finish, Generation, Writer};
+use crate::generation::{Delta, Finish, Generation, Writer};
 use crate::openai::logprobs::TokenEntry;
 use crate::server::Shared;
 use crate::sse;
+use crate::timings::{PromptProgress, TelemetryFields, Timings};
 
 /// An event.
 #[derive(Debug, Serialize, ToSchema)]
@@ -25,6 +26,12 @@ pub(crate) struct ResponseEvent<'a> {
     sequence_number: usize,
     #[serde(flatten)]
     content: EventContent<'a>,
+    /// As far as the answer is, if the request has `timings_per_token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
+    /// In `response.in_progress`, if the request has `return_progress`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_progress: Option<PromptProgress>,
 }
 
 /// The fields of an event, by its type.
@@ -74,16 +81,18 @@ pub(super) struct Draft {
     pub(super) sends_reasoning_back: bool,
     pub(super) input: Vec<Value>,
     pub(super) conversation: Vec<Value>,
+    pub(super) telemetry: TelemetryFields,
 }
 
 impl Draft {
     /// Ends the response, and keeps it if the request wants that.
-    fn finish(&mut self, finish: Finish, usage: generation::Usage) {
+    fn finish(&mut self, finish: Finish, generation: &Generation) {
+        self.response.timings = self.telemetry.total(generation);
         self.response.status = status_of(finish);
         if finish == Finish::Length {
             self.response.incomplete_details = Some(IncompleteDetails { reason: "max_output_tokens" });
         }
-        self.response.usage = Some(usage.into());
+        self.response.usage = Some(generation.usage.into());
         if self.response.store {
             let (input, conversation) =
                 (std::mem::take(&mut self.input), std::mem::take(&mut self.conversation));
@@ -99,7 +108,7 @@ fn status_of(finish: Finish) -> Status {
 /// How the events of a response are written. Its items are made of the same events whether they are sent or not.
 pub(super) struct Events {
     draft: Draft,
-    sequence_number: usize,
+    sent: Sent,
     /// The item that goes on.
     open: Option<OpenItem>,
     /// Of tokens whose text is not certain.
@@ -120,7 +129,7 @@ struct OpenItem {
 
 impl Events {
     pub(super) fn new(draft: Draft) -> Events {
-        Events { draft, sequence_number: 0, open: None, logprobs: Vec::new(), finish: Finish::Stop }
+        Events { draft, sent: Sent::default(), open: None, logprobs: Vec::new(), finish: Finish::Stop }
     }
 
     /// The response once it has ended, without calls that did not end.
@@ -135,7 +144,7 @@ impl Events {
             unsent.clear();
         }
         self.draft.response.output.retain(|item| !item.is_half_a_call());
-        self.draft.finish(self.finish, generation.usage);
+        self.draft.finish(self.finish, &generation);
         Ok(self.draft.response)
     }
 
@@ -177,7 +186,7 @@ impl Events {
     fn begin(&mut self, out: &mut Vec<u8>, item: OutputItem) {
         self.close(out, Status::Completed);
         let output_index = self.draft.response.output.len();
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         send.event("response.output_item.added", EventContent::Item { output_index, item: &item });
         if let Some(part) = &item.part(String::new(), Vec::new()) {
             let content = EventContent::Part { item_id: item.id(), output_index, content_index: 0, part };
@@ -217,20 +226,20 @@ impl Events {
                     return;
                 }
                 let content = EventContent::CallDelta { item_id, output_index, delta };
-                let mut send = Sender { out, number: &mut self.sequence_number };
+                let mut send = Sender { out, sent: &mut self.sent };
                 return send.event("response.custom_tool_call_input.delta", content);
             }
             // The other calls come whole.
             _ => return,
         };
-        Sender { out, number: &mut self.sequence_number }.event(name, content);
+        Sender { out, sent: &mut self.sent }.event(name, content);
     }
 
     /// Ends the item that goes on, if one does.
     fn close(&mut self, out: &mut Vec<u8>, status: Status) {
         let Some(OpenItem { mut item, text, logprobs, input }) = self.open.take() else { return };
         let (output_index, content_index) = (self.draft.response.output.len(), 0);
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         let part = item.part(text.clone(), logprobs.clone());
         item.end(status, text.clone(), logprobs);
         let (item_id, text) = (item.id(), &text[..]);
@@ -269,17 +278,25 @@ impl Events {
 
 impl Writer for Events {
     fn begin(&mut self, out: &mut Vec<u8>) {
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         send.event("response.created", EventContent::Response { response: &self.draft.response });
         self.wait(out, 0);
     }
 
     fn wait(&mut self, out: &mut Vec<u8>, _index: usize) {
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         send.event("response.in_progress", EventContent::Response { response: &self.draft.response });
     }
 
-    fn write(&mut self, out: &mut Vec<u8>, _index: usize, delta: Delta, _generation: &Generation) {
+    fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: Delta, generation: &Generation) {
+        let telemetry = self.draft.telemetry;
+        if let Some(progress) = telemetry.progress(generation, index, &delta) {
+            self.sent.progress = Some(progress);
+            self.wait(out, index);
+        }
+        if !matches!(delta, Delta::Started | Delta::Prompt(_)) {
+            self.sent.timings = telemetry.timings(generation, index);
+        }
         match delta {
             Delta::Started | Delta::Prompt(_) => {}
             Delta::Token { logprobs, events, .. } => {
@@ -304,12 +321,13 @@ impl Writer for Events {
         self.draft.response.status = Status::Failed;
         let code = if error.status.is_server_error() { "server_error" } else { error.code };
         self.draft.response.error = Some(ResponseError { code, message: error.message.clone() });
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         send.event("response.failed", EventContent::Response { response: &self.draft.response });
     }
 
     fn end(&mut self, out: &mut Vec<u8>, generation: &Generation) {
-        self.draft.finish(self.finish, generation.usage);
+        self.draft.finish(self.finish, generation);
+        self.sent.timings = self.draft.response.timings;
         self.send_end(out);
     }
 }
@@ -320,7 +338,7 @@ impl Events {
         let response = &self.draft.response;
         let is_incomplete = response.status == Status::Incomplete;
         let name = if is_incomplete { "response.incomplete" } else { "response.completed" };
-        let mut send = Sender { out, number: &mut self.sequence_number };
+        let mut send = Sender { out, sent: &mut self.sent };
         send.event(name, EventContent::Response { response });
     }
 
@@ -331,10 +349,13 @@ impl Events {
             incomplete_details: None,
             output: Vec::new(),
             usage: None,
+            timings: None,
             ..stored.clone()
         };
         let (tools, input, conversation) = (ClientTools::default(), Vec::new(), Vec::new());
-        let draft = Draft { shared, response, tools, sends_reasoning_back: false, input, conversation };
+        let telemetry = TelemetryFields::default();
+        let draft =
+            Draft { shared, response, tools, sends_reasoning_back: false, input, conversation, telemetry };
         let (mut events, mut out) = (Events::new(draft), Vec::new());
         Writer::begin(&mut events, &mut out);
         for item in &stored.output {
@@ -350,16 +371,33 @@ impl Events {
     }
 }
 
-/// Where events go, and the number of the next.
+/// What an event says of those before it.
+#[derive(Debug, Default)]
+struct Sent {
+    /// How many there were.
+    count: usize,
+    timings: Option<Timings>,
+    /// For the next event.
+    progress: Option<PromptProgress>,
+}
+
+/// Where events go.
 struct Sender<'a> {
     out: &'a mut Vec<u8>,
-    number: &'a mut usize,
+    sent: &'a mut Sent,
 }
 
 impl Sender<'_> {
     fn event(&mut self, name: &'static str, content: EventContent<'_>) {
-        let event = ResponseEvent { r#type: name, sequence_number: *self.number, content };
+        let Sent { count, timings, progress } = self.sent;
+        let event = ResponseEvent {
+            r#type: name,
+            sequence_number: *count,
+            content,
+            timings: *timings,
+            prompt_progress: progress.take(),
+        };
         sse::event(self.out, name, &event);
-        *self.number += 1;
+        *count += 1;
     }
 }

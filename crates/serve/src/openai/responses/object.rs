@@ -8,6 +8,7 @@ use crate::generation;
 use crate::opaque_reasoning;
 use crate::openai::logprobs::TokenEntry;
 use crate::stamp::unique_id;
+use crate::timings::Timings;
 
 /// A response: what was asked for, and what became of it.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
@@ -41,6 +42,9 @@ pub(crate) struct ResponseObject {
     pub(super) truncation: &'static str,
     /// `null` until the end.
     pub(super) usage: Option<ResponseUsage>,
+    /// If the request has `timings_per_token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) timings: Option<Timings>,
 }
 
 /// How far a response or an item is.
