@@ -22,6 +22,9 @@ fn main() {
     println!("{} threads", bench.pool.threads());
     prefill::<f32>(&bench);
     prefill::<f16>(&bench);
+    latent::<f32>(&bench);
+    latent::<bf16>(&bench);
+    latent::<f16>(&bench);
     decode::<f32>(&bench);
     decode::<bf16>(&bench);
     decode::<f16>(&bench);
@@ -77,11 +80,26 @@ fn prefill<T: CacheElement>(bench: &Bench) {
     for (past, page_size) in [(0, 128), (0, 512), (2048, 128)] {
         for (heads, kv_heads, head_dim) in [(32, 8, 64), (32, 8, 128), (9, 3, 64)] {
             let tokens = 512;
-            let mut case = Case::<T>::new(1, past, tokens, heads, kv_heads, head_dim, page_size);
+            let layout = KvLayout::new(1, kv_heads, head_dim, page_size).expect("a layout");
+            let mut case = Case::<T>::new(1, past, tokens, heads, None, layout);
             let pairs = tokens * past + tokens * (tokens + 1) / 2;
             let work = 4.0 * (pairs * heads * head_dim) as f64 / 1e9;
             let name =
                 format!("prefill {} {tokens}+{past} {heads}/{kv_heads}x{head_dim} page {page_size}", T::NAME);
+            bench.each(&name, T::VARIANTS, work, "GFLOP/s", |variant| case.run(bench, variant));
+        }
+    }
+}
+
+/// Heads that share one row for keys and values: a prompt, the end of a longer one, and a decode step.
+fn latent<T: CacheElement>(bench: &Bench) {
+    for (tokens, past) in [(512, 0), (256, 4096), (1, 4096)] {
+        for (heads, dims, values) in [(16, 576, 512), (128, 576, 512), (4, 40, 32)] {
+            let layout = KvLayout::of_rows(1, 1, dims, 128).expect("a layout");
+            let mut case = Case::<T>::new(1, past, tokens, heads, Some(values), layout);
+            let pairs = tokens * past + tokens * (tokens + 1) / 2;
+            let work = 2.0 * (pairs * heads * (dims + values)) as f64 / 1e9;
+            let name = format!("latent {} {tokens}+{past} {heads}x{dims}/{values}", T::NAME);
             bench.each(&name, T::VARIANTS, work, "GFLOP/s", |variant| case.run(bench, variant));
         }
     }
@@ -93,7 +111,8 @@ fn decode<T: CacheElement>(bench: &Bench) {
         [(1, 512, 128), (1, 4096, 128), (1, 32768, 512), (1, 32768, 16), (16, 4096, 128)]
     {
         for (heads, kv_heads, head_dim) in [(32, 8, 64), (8, 1, 128), (16, 16, 64)] {
-            let mut case = Case::<T>::new(batch, past, 1, heads, kv_heads, head_dim, page_size);
+            let layout = KvLayout::new(1, kv_heads, head_dim, page_size).expect("a layout");
+            let mut case = Case::<T>::new(batch, past, 1, heads, None, layout);
             let work = (2 * batch * (past + 1) * kv_heads * head_dim * size_of::<T>()) as f64 / 1e9;
             let name =
                 format!("decode {} {batch}x{past} {heads}/{kv_heads}x{head_dim} page {page_size}", T::NAME);
@@ -120,12 +139,11 @@ impl<T: CacheElement> Case<T> {
         past: usize,
         tokens: usize,
         heads: usize,
-        kv_heads: usize,
-        head_dim: usize,
-        page_size: usize,
+        values: Option<usize>,
+        layout: KvLayout,
     ) -> Case<T> {
-        let layout = KvLayout::new(1, kv_heads, head_dim, page_size).expect("a layout");
-        let pages = batch * (past + tokens).div_ceil(page_size);
+        let head_dim = layout.head_dim();
+        let pages = batch * (past + tokens).div_ceil(layout.page_size());
         let scale = 1.0 / (head_dim as f32).sqrt();
         let cache = noise(pages * layout.page_len()).into_iter().map(T::from_f32).collect();
         Case {
@@ -137,7 +155,7 @@ impl<T: CacheElement> Case<T> {
                 chunk: None,
                 softcap: None,
                 sinks: None,
-                values: None,
+                values,
                 chosen: None,
             },
             cache,
@@ -146,7 +164,7 @@ impl<T: CacheElement> Case<T> {
             lengths: vec![past as u32; batch],
             page_table: (0..pages as u32).rev().collect(),
             q: noise(batch * tokens * heads * head_dim),
-            out: vec![0.0; batch * tokens * heads * head_dim],
+            out: vec![0.0; batch * tokens * heads * values.unwrap_or(head_dim)],
         }
     }
 

@@ -13,7 +13,7 @@
 //! thread.
 //!
 //! Where rows of the cache are keys and values at once (`dots`), each score is the sum of sixteen sums over every sixteenth
-//! dim, and values are the first dims of the same rows.
+//! dim, and values are the first dims of the same rows. The tiles of a task share a transposed copy of sixteen keys.
 
 pub(super) mod dots;
 mod plan;

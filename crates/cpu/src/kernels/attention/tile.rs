@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::dots::Dots;
+use super::dots::{self, Dots};
 use super::plan::{Attention, Chosen, Plan, QueryTile, RANGE, TILE_ROWS, TILES_AT_ONCE, partial_len};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
@@ -64,16 +64,33 @@ impl<'a, T> Job<'a, T> {
     }
 }
 
-/// Elements of working memory: queries and results so far of each tile, scores, the partial result of a range, rows of chosen
-/// positions or keys and values as f32.
+/// Elements of the scores of a tile.
+const SCORES_LEN: usize = TILE_ROWS * SCORES_STRIDE;
+
+/// So many query rows are worth transposing the keys of a range that lie row by row.
+const TRANSPOSED_FOR: usize = 2 * TILE_ROWS;
+
+/// Elements of working memory: queries and results so far of each tile, scores, the partial result of a range, and copies:
+/// rows of chosen positions, a tile of transposed rows, or keys and values as f32.
 pub(super) fn scratch_len<T>(attention: &Attention<'_>, head_dim: usize) -> usize {
     let copies = match attention.chosen {
         Some(_) => RANGE * head_dim,
+        None if may_transpose(attention) => dots::transposed_len(head_dim),
         None if may_widen::<T>(attention, head_dim) => 2 * RANGE * head_dim,
         None => 0,
     };
     let partial = partial_len(TILE_ROWS, attention.width(head_dim));
-    TILES_AT_ONCE * (queries_len(head_dim) + partial) + TILE_ROWS * SCORES_STRIDE + partial + copies
+    TILES_AT_ONCE * (queries_len(head_dim) + partial) + scores_len(attention) + partial + copies
+}
+
+/// Elements of the scores that are kept at a time: those of all tiles, if a tile of keys is transposed for all of them.
+fn scores_len(attention: &Attention<'_>) -> usize {
+    if may_transpose(attention) { TILES_AT_ONCE * SCORES_LEN } else { SCORES_LEN }
+}
+
+/// Whether the tiles of a task may share transposed copies of keys that lie row by row.
+fn may_transpose(attention: &Attention<'_>) -> bool {
+    attention.values.is_some() && attention.chosen.is_none()
 }
 
 /// Whether the keys and values of a range are worth widening: as f32 they must stay in the second-level cache.
@@ -114,7 +131,7 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
     let partial_len = partial_len(TILE_ROWS, call.width());
     let (queries, rest) = scratch.split_at_mut(TILES_AT_ONCE * queries_len);
     let (states, rest) = rest.split_at_mut(TILES_AT_ONCE * partial_len);
-    let (scores, rest) = rest.split_at_mut(TILE_ROWS * SCORES_STRIDE);
+    let (scores, rest) = rest.split_at_mut(scores_len(call.attention));
     let (partial, copies) = rest.split_at_mut(partial_len);
     for ((tile, queries), state) in
         tiles.iter().zip(queries.chunks_exact_mut(queries_len)).zip(states.chunks_exact_mut(partial_len))
@@ -123,14 +140,22 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
         clear(&mut state[..call.partial_len(tile)]);
         sink(call, tile, state);
     }
+    let transposes =
+        may_transpose(call.attention) && tiles.iter().map(|tile| tile.rows).sum::<usize>() >= TRANSPOSED_FOR;
     let widens = S::WIDENS_ONCE && tiles.len() > 2 && may_widen::<T>(call.attention, head_dim);
     let first = tiles.iter().map(|tile| tile.ranges.start).min().unwrap_or(0);
     let end = tiles.iter().map(|tile| tile.ranges.end).max().unwrap_or(0);
     for range in first..end {
         let cached = KvTiles::of_range(call, tiles, range, copies);
         let wide = widens.then(|| cached.widen(s, tile_len, copies));
-        for ((tile, queries), state) in
-            tiles.iter().zip(queries.chunks_exact(queries_len)).zip(states.chunks_exact_mut(partial_len))
+        if transposes {
+            score_transposed(s, call, tiles, &cached, range, queries, scores, copies);
+        }
+        for (index, ((tile, queries), state)) in tiles
+            .iter()
+            .zip(queries.chunks_exact(queries_len))
+            .zip(states.chunks_exact_mut(partial_len))
+            .enumerate()
         {
             if !tile.ranges.contains(&range) {
                 continue;
@@ -141,9 +166,18 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
                 Some(shared) => unsafe { call.shared_partial(tile, shared, range) },
             };
             let visible = visible_in(call, tile, range);
+            let scores = &mut scores[if transposes { index * SCORES_LEN } else { 0 }..][..SCORES_LEN];
             match &wide {
-                Some(wide) => attend(s, call, tile, wide, &visible, queries, scores, partial),
-                None => attend(s, call, tile, &cached, &visible, queries, scores, partial),
+                Some(wide) => {
+                    score_in_place(s, call, tile, wide, &visible, queries, scores);
+                    attend(s, call, tile, wide, &visible, scores, partial);
+                }
+                None => {
+                    if !transposes {
+                        score_in_place(s, call, tile, &cached, &visible, queries, scores);
+                    }
+                    attend(s, call, tile, &cached, &visible, scores, partial);
+                }
             }
             if tile.shared.is_none() {
                 fold(s, call, tile, &visible, partial, state);
@@ -218,10 +252,44 @@ fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     }
 }
 
-/// Scores, weights and weighted values of one range, into `partial`.
+/// The scores of the positions of one range that lie row by row, for all tiles that take the range: each tile of keys is
+/// transposed once for all of them.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "a tile over a range, and the parts of the working memory")]
-fn attend<S: Simd, T, K: Scalar>(
+#[expect(clippy::too_many_arguments, reason = "tiles over a range, and the parts of the working memory")]
+fn score_transposed<S: Simd, T: Scalar>(
+    s: S,
+    call: &Job<'_, T>,
+    tiles: &[QueryTile],
+    kv: &KvTiles<T>,
+    range: usize,
+    queries: &[f32],
+    scores: &mut [f32],
+    copies: &mut [f32],
+) {
+    let dims = call.batch.layout().head_dim();
+    let queries_len = queries_len(dims);
+    assert!(tiles.len() * SCORES_LEN <= scores.len() && tiles.len() * queries_len <= queries.len());
+    let start = range * RANGE;
+    for key_tile in kv.tiles.clone() {
+        // SAFETY: the tile is set, and its rows lie in the cache.
+        let keys = unsafe { dots::transpose(s, kv.values[key_tile], dims, copies) };
+        let positions = start + key_tile * TILE..start + (key_tile + 1) * TILE;
+        for (index, tile) in tiles.iter().enumerate().filter(|(_, tile)| tile.ranges.contains(&range)) {
+            if tile.seen.start >= positions.end || tile.seen.end <= positions.start {
+                continue;
+            }
+            let (queries, scores) =
+                (queries[index * queries_len..].as_ptr(), &mut scores[index * SCORES_LEN..]);
+            let scores = scores[key_tile * TILE..].as_mut_ptr();
+            // SAFETY: the asserted lengths, and the keys are those of a whole tile.
+            unsafe { dots::score_tile(s, tile.rows, queries, keys, scores) };
+        }
+    }
+}
+
+/// The scores of the rows of a tile at the positions that they see of a range.
+#[inline(always)]
+fn score_in_place<S: Simd, T, K: Scalar>(
     s: S,
     call: &Job<'_, T>,
     tile: &QueryTile,
@@ -229,27 +297,39 @@ fn attend<S: Simd, T, K: Scalar>(
     visible: &[(usize, usize); TILE_ROWS],
     queries: &[f32],
     scores: &mut [f32],
-    partial: &mut [f32],
 ) {
-    clear(partial);
     let layout = call.batch.layout();
-    let (dims, width) = (layout.head_dim(), call.width());
-    let from = visible[..tile.rows].iter().map(|v| v.0).min().unwrap_or(0);
-    let to = visible[..tile.rows].iter().map(|v| v.1).max().unwrap_or(0);
-    let tiles = from / TILE..to.div_ceil(TILE);
-    assert!(kv.tiles.start <= tiles.start && tiles.end <= kv.tiles.end && kv.tiles.end <= TILES);
-    assert!(queries.len() == dims.next_multiple_of(LANES) * LANES);
-    assert!(scores.len() == TILE_ROWS * SCORES_STRIDE && width <= dims);
-    assert!(partial.len() == partial_len(tile.rows, width) && tile.rows <= TILE_ROWS);
+    let dims = layout.head_dim();
+    let seen = kv.seen(&visible[..tile.rows]);
+    let tiles = seen.start / TILE..seen.end.div_ceil(TILE);
+    assert!(queries.len() == queries_len(dims) && scores.len() == SCORES_LEN && tile.rows <= TILE_ROWS);
     // SAFETY: the asserted lengths; the tiles named here are set, each to a whole tile or to all rows that are seen.
     unsafe {
         if layout.has_rows() {
             let (queries, keys, scores) = (queries.as_ptr(), &kv.values, scores.as_mut_ptr());
-            Dots { queries, keys, dims, scores }.score(s, tile.rows, from..to);
+            Dots { queries, keys, dims, scores }.score(s, tile.rows, seen);
         } else {
             score(s, tile.rows, queries.as_ptr(), &kv.keys, tiles, dims, scores.as_mut_ptr());
         }
     }
+}
+
+/// Weights and weighted values of one range of which the scores are known, into `partial`.
+#[inline(always)]
+fn attend<S: Simd, T, K: Scalar>(
+    s: S,
+    call: &Job<'_, T>,
+    tile: &QueryTile,
+    kv: &KvTiles<K>,
+    visible: &[(usize, usize); TILE_ROWS],
+    scores: &mut [f32],
+    partial: &mut [f32],
+) {
+    clear(partial);
+    let (dims, width) = (call.batch.layout().head_dim(), call.width());
+    kv.seen(&visible[..tile.rows]);
+    assert!(scores.len() == SCORES_LEN && width <= dims);
+    assert!(partial.len() == partial_len(tile.rows, width) && tile.rows <= TILE_ROWS);
     for (row, &(from, to)) in visible[..tile.rows].iter().enumerate() {
         if from < to {
             let scores = &mut scores[row * SCORES_STRIDE..][..RANGE];
@@ -260,7 +340,7 @@ fn attend<S: Simd, T, K: Scalar>(
     }
     let out = partial[2 * LANES..].as_mut_ptr();
     let sums = Sums { values: &kv.values, stride: dims, dims: width, scores: scores.as_ptr(), out };
-    // SAFETY: as above; rows see positions within the tiles only.
+    // SAFETY: the asserted lengths; rows see positions within the tiles only.
     unsafe { sums.add_visible(s, &visible[..tile.rows]) };
 }
 
@@ -304,6 +384,19 @@ impl<T: Scalar> KvTiles<T> {
             }
         };
         KvTiles { keys, values, tiles: tiles_seen }
+    }
+
+    /// The positions that any of some rows sees.
+    ///
+    /// # Panics
+    /// If they do not lie in tiles that are set.
+    #[inline(always)]
+    fn seen(&self, visible: &[(usize, usize)]) -> Range<usize> {
+        let from = visible.iter().map(|v| v.0).min().unwrap_or(0);
+        let to = visible.iter().map(|v| v.1).max().unwrap_or(0);
+        assert!(self.tiles.start <= from / TILE && to.div_ceil(TILE) <= self.tiles.end);
+        assert!(self.tiles.end <= TILES);
+        from..to
     }
 
     /// Copies of the tiles, of `tile_len` elements each, as f32.
