@@ -274,8 +274,7 @@ fn weights_of_the_web_are_checked_by_their_headers_and_then_fetched() {
     }
     let packed = fs::read(data.join("gguf/stories260K-Q8_0.gguf")).unwrap();
     let world = World::new(&[("x-Q8_0.gguf".to_string(), packed)]);
-    // A server that is not the hub.
-    let address = format!("{}/cdn/x-Q8_0.gguf", world.server.address.replace("127.0.0.1", "localhost"));
+    let address = world.server.elsewhere("x-Q8_0.gguf");
     let test = "weights_of_the_web_are_checked_by_their_headers_and_then_fetched";
     let asked = world.run(test, &address, false);
     assert!(asked.iter().all(|line| line == "GET /cdn/x-Q8_0.gguf"), "{asked:?}");

@@ -8,7 +8,7 @@ use crate::FileSet;
 impl World {
     /// The address of a file that no hub describes.
     fn address(&self, name: &str) -> String {
-        format!("{}/cdn/{name}", self.server.address)
+        self.server.elsewhere(name)
     }
 
     fn locate_at(&self, address: &str) -> Result<FileSet, Error> {
