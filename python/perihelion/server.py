@@ -12,7 +12,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten
 
 from .pipelines.config import PipelineConfig
-from .pipelines.llm import _USUAL, _config, _shares_prefixes, _threads
+from .pipelines._model import _USUAL, _config, _shares_prefixes, _threads
 
 __all__ = ["Server", "serve"]
 

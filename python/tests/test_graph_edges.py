@@ -69,7 +69,7 @@ class TestTruth:
 
     @pytest.mark.parametrize(
         ("op", "expected"),
-        [(ops.sum, np.any), (ops.prod, np.all), (ops.max, np.any), (ops.min, np.all), (ops.mean, np.any)],
+        [(ops.prod, np.all), (ops.max, np.any), (ops.min, np.all), (ops.mean, np.any)],
     )
     def test_reductions(self, session: InferenceSession, op: Any, expected: Any) -> None:
         x = data(5, 3, dtype="bool")
@@ -77,6 +77,28 @@ class TestTruth:
         np.testing.assert_array_equal(result, expected(x, axis=-1, keepdims=True))
         (index,) = run(session, ops.argmax, [x])
         np.testing.assert_array_equal(index[:, 0], x.argmax(-1))
+
+    def test_sums_count(self, session: InferenceSession) -> None:
+        x = data(5, 3, dtype="bool")
+        (result,) = run(session, ops.sum, [x])
+        assert result.dtype == np.int64
+        np.testing.assert_array_equal(result, x.sum(-1, keepdims=True))
+        (result,) = run(session, lambda x: ops.cumsum(x, axis=0), [x])
+        assert result.dtype == np.int64
+        np.testing.assert_array_equal(result, np.cumsum(x, 0))
+
+    @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+    def test_indices_of_every_integer_dtype(self, session: InferenceSession, dtype: str) -> None:
+        x, indices = data(3, 4), np.array([[2, 1], [0, 3]], dtype)
+        (result,) = run(session, ops.gather_nd, [x, indices])
+        np.testing.assert_array_equal(result, x[indices[:, 0], indices[:, 1]])
+        (result,) = run(session, lambda x, i: ops.gather(x, i, 1), [x, indices])
+        np.testing.assert_array_equal(result, x[:, indices])
+
+    def test_numbers_of_numpy_have_a_dtype(self, session: InferenceSession) -> None:
+        (result,) = run(session, lambda: ops.constant(np.float16(2.5)), [])
+        assert result.dtype == np.float16
+        assert result == 2.5
 
     def test_moves(self, session: InferenceSession) -> None:
         x, mask = data(2, 3, dtype="bool"), data(2, 3, dtype="bool", seed=4)
@@ -148,8 +170,23 @@ class TestAxes:
         shape = [f"d{i}" for i in range(20)]
         graph = Graph("wide", lambda x: ops.sum(ops.transpose(x, 0, 1) * 2), [tensor("float32", *shape)])
         assert graph.output_types[0].rank == 20
-        with pytest.raises(RuntimeError, match="has 20 axes; programs that run have at most 8"):
+        with pytest.raises(RuntimeError, match="has 20 axes; programs that run have at most 16"):
             session.compile(graph)
+
+    def test_programs_have_up_to_16_axes(self, session: InferenceSession) -> None:
+        shape = [2, 1, 3, 1, 2, 1, 2, 1, 2, 3, 1, 2]
+        order = [11, 0, 9, 1, 2, 10, 3, 5, 4, 8, 7, 6]
+
+        def build(x: Any) -> Any:
+            y = ops.permute(x, order) * 2 + ops.constant(1.0, DType.float32, CPU)
+            return [y, ops.sum(y, axis=4), ops.reshape(y, [12, -1]), y[1:, :, ..., -1], ops.concat([x, x], axis=9)]
+
+        graph = Graph("deep", build, [tensor("float32", *shape)])
+        x = data(*shape)
+        y = x.transpose(order) * np.float32(2) + np.float32(1)
+        expected = [y, y.sum(4, keepdims=True), y.reshape(12, -1), y[1:, ..., -1], np.concatenate([x, x], 9)]
+        for got, wanted in zip(session.load(graph).execute(x), expected, strict=True):
+            np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-6)
 
 
 class TestSpansOfBuffers:
@@ -384,6 +421,43 @@ class TestPromotion:
             (kind,) = types_of(build, small)
             assert kind.startswith(name)
         assert types_of(lambda x, y: x @ y, small, tensor(name, 3, 2)) == [f"{name} [Dim(2), Dim(2)] cpu:0"]
+
+    @pytest.mark.parametrize("name", ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"])
+    @pytest.mark.parametrize(
+        ("move", "expected"),
+        [
+            (lambda x: ops.reshape(x, [4, 4]), lambda x: x.reshape(4, 4)),
+            (lambda x: ops.transpose(ops.tile(x, [2, 1]), 0, 1), lambda x: np.tile(x, [2, 1]).T),
+            (lambda x: x[1:, 4:], lambda x: x[1:, 4:]),
+            (lambda x: ops.concat([x, x], 0), lambda x: np.concatenate([x, x])),
+            (lambda x: ops.stack([x, x]), lambda x: np.stack([x, x])),
+            (lambda x: ops.split(x, [4, 4], 1)[1], lambda x: x[:, 4:]),
+            (lambda x: ops.gather(x, np.array([1]), 0), lambda x: x[[1]]),
+            (lambda x: ops.broadcast_to(x[0], [3, 8]), lambda x: np.broadcast_to(x[0], [3, 8])),
+            (lambda x: ops.pad(x, [1, 0, 0, 4], value=1), lambda x: np.pad(x, [(1, 0), (0, 4)], constant_values=1)),
+            (lambda x: ops.repeat_interleave(x, 2, 0), lambda x: x.repeat(2, 0)),
+            (lambda x: ops.where(x > 1, x, -x), lambda x: np.where(x > 1, x, -x)),
+            (lambda x: ops.scatter(x, x[:1], np.ones((1, 8), np.int64), 0), lambda x: x[[0, 0]]),
+            (lambda x: ops.permute(ops.reshape(x, [2, 2, 4]), [1, 0, 2]), lambda x: x.reshape(2, 2, 4).swapaxes(0, 1)),
+        ],
+    )
+    def test_elements_smaller_than_a_byte_move(
+        self, session: InferenceSession, name: str, move: Any, expected: Any
+    ) -> None:
+        # All of these are exact in each of the dtypes.
+        x = np.array([[0, 1, -1, 1.5, 2, -2, 3, 4], [4, 3, 2, 1.5, 1, 0, -3, -4]], np.float32)
+        (result,) = run(session, lambda x: move(x.cast(DType[name])).cast(DType.float32), [x])
+        np.testing.assert_array_equal(result, expected(x))
+
+    def test_elements_smaller_than_a_byte_fill_bytes(self, session: InferenceSession) -> None:
+        graph = Graph("g", lambda x: ops.sum(x.cast(DType.float4_e2m1fn)), [tensor("float32", 2, 8)])
+        with pytest.raises(RuntimeError, match=r"f4e2m1fn\[2, 1\], whose last axis is no multiple of 2"):
+            session.load(graph)
+        graph = Graph("g", lambda x: x.cast(DType.float4_e2m1fn).cast(DType.float32), [tensor("float32", "n")])
+        model = session.load(graph)
+        np.testing.assert_array_equal(model.execute(np.ones(4, np.float32))[0].to_numpy(), np.ones(4))
+        with pytest.raises(ValueError, match=r"f4e2m1fn\[3\] does not fill whole bytes with n = 3"):
+            model.execute(np.ones(3, np.float32))
 
     def test_small_floats_run(self, session: InferenceSession) -> None:
         x = np.array([[0.5, -1.5, 2.0], [448, 0.01, 3.0]], np.float32)

@@ -77,10 +77,18 @@ def test_streams_give_the_same_calls(chat: LLM) -> None:
 
     for chunks in (list(chat.stream_chat(MESSAGES, PARAMS, **options)), asyncio.run(read())):
         assert [call for chunk in chunks for call in chunk.tool_calls] == whole.tool_calls
+        (call,) = whole.tool_calls
+        deltas = [delta for chunk in chunks for delta in chunk.tool_call_deltas]
+        assert (deltas[0].id, deltas[0].name, {delta.index for delta in deltas}) == (call.id, call.name, {0})
+        assert all((delta.id, delta.name) == (None, None) for delta in deltas[1:])
+        assert json.loads("".join(delta.arguments for delta in deltas)) == call.arguments
         assert "".join(chunk.text for chunk in chunks) == whole.text
         assert chunks[-1].finish_reason == whole.finish_reason == "tool_calls"
         assert chunks[-1].usage == whole.usage
         assert [token for chunk in chunks for token in chunk.token_ids] == whole.token_ids
+    # The arguments come while they are made.
+    chunks = list(chat.stream_chat(MESSAGES, PARAMS, **options))
+    assert sum(bool(chunk.tool_call_deltas) for chunk in chunks) > 2
     wait_until_empty(chat)
 
 

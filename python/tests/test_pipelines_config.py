@@ -8,7 +8,9 @@ import inspect
 import json
 import pickle
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from perihelion.dtype import DType
 from perihelion.graph.quantization import QuantizationEncoding
 from perihelion.pipelines import (
     AutoConfig,
+    ConfigWarning,
     HuggingFaceRepo,
     KVCacheStrategy,
     PipelineConfig,
@@ -195,6 +198,48 @@ def test_resolving_decides_every_field() -> None:
     assert decided.dtype == DType.uint8 and decided.resolve() == decided
     with pytest.raises(ConfigError, match="quantization_encoding"):
         PipelineConfig(STORYTELLER).dtype
+
+
+def test_entries_that_a_file_leaves_out_have_the_defaults_of_the_family(tmp_path: Path) -> None:
+    text = {"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 8, "own": [1]}
+    (tmp_path / "config.json").write_text(json.dumps(text))
+    config = PipelineConfig(tmp_path).huggingface_config
+    assert (config.own, config.hidden_size, config.head_dim, config.num_key_value_heads) == ([1], 64, 8, 8)
+    # As `transformers.LlamaConfig` has them.
+    assert (config.vocab_size, config.intermediate_size, config.num_hidden_layers) == (32000, 11008, 32)
+    assert (config.rms_norm_eps, config.rope_theta, config.max_position_embeddings) == (1e-6, 10000.0, 2048)
+
+
+def test_a_given_configuration_takes_the_place_of_the_file(tmp_path: Path) -> None:
+    source = shared("stories260k/hf")
+    for file in source.iterdir():
+        if file.name != "config.json":
+            shutil.copy(file, tmp_path)
+    entries = json.loads((source / "config.json").read_text())
+    with pytest.raises(ValueError, match="config.json"):
+        PipelineConfig(tmp_path).resolve()
+
+    class Other:
+        """As configurations of Transformers are."""
+
+        def to_dict(self) -> dict[str, Any]:
+            return entries
+
+    given: Any = Other()
+    config = PipelineConfig(tmp_path, _huggingface_config=given)
+    assert config.huggingface_config.hidden_size == 64
+    assert config.resolve().architecture == "LlamaForCausalLM"
+    short = AutoConfig({**entries, "max_position_embeddings": 64})
+    with pytest.raises(ConfigError, match="max_length is 256"):
+        PipelineConfig(source, max_length=256, _huggingface_config=short).resolve()
+    # That of the file says 512.
+    assert PipelineConfig(source, max_length=256).resolve().max_length == 256
+    # What was read is no configuration that was given.
+    read = PipelineConfig(source)
+    assert read.huggingface_config.vocab_size == 512
+    assert read.resolve().huggingface_config is read.huggingface_config
+    with pytest.warns(ConfigWarning, match="_huggingface_config has no effect: a GGUF file"):
+        PipelineConfig(STORYTELLER, _huggingface_config=short).validate()
 
 
 def test_the_files_of_a_folder_are_read() -> None:

@@ -201,12 +201,12 @@ pub enum Error {
         /// What it is and what it must be.
         message: String,
     },
-    /// The sizes of a call need more memory than can be counted.
-    #[error("model `{model}`: {what} overflows with {sizes}")]
+    /// The sizes of a call need more memory than can be counted, or bytes that are not full.
+    #[error("model `{model}`: {what} with {sizes}")]
     TooLarge {
         /// The model's name.
         model: String,
-        /// What does not fit.
+        /// What does not fit, and how.
         what: String,
         /// The sizes of the symbolic dims.
         sizes: String,

@@ -159,7 +159,11 @@ impl Sizing<'_> {
     }
 
     fn bytes(&self, dtype: DType, shape: &Shape) -> Result<usize, Error> {
-        let bytes = shape.checked_elements().and_then(|elements| dtype.bytes_for(elements));
+        let elements = shape.checked_elements();
+        if dtype.is_sub_byte() && elements.is_some() && dtype.bytes_for_shape(shape).is_none() {
+            return Err(self.impossible(format!("{dtype}{shape} does not fill whole bytes")));
+        }
+        let bytes = elements.and_then(|elements| dtype.bytes_for(elements));
         bytes
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(|| self.too_large(&format!("{dtype}{shape}")))
@@ -175,10 +179,14 @@ impl Sizing<'_> {
     }
 
     fn too_large(&self, what: &str) -> Error {
+        self.impossible(format!("{what} overflows"))
+    }
+
+    fn impossible(&self, what: String) -> Error {
         let sizes: Vec<String> =
             self.bindings.iter().map(|(symbol, size)| format!("{symbol} = {size}")).collect();
         let sizes = if sizes.is_empty() { "its static shapes".to_string() } else { sizes.join(", ") };
-        Error::TooLarge { model: self.plan.name.clone(), what: what.to_string(), sizes }
+        Error::TooLarge { model: self.plan.name.clone(), what, sizes }
     }
 }
 

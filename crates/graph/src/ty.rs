@@ -95,6 +95,13 @@ impl Type {
         Shape::try_new(&dims?)
     }
 
+    /// How many elements fill whole bytes together, if the last axis is known to be no multiple of that.
+    pub fn partial_block(&self) -> Option<usize> {
+        let elements = self.dtype.block().elements;
+        let last = self.shape.last().map_or(Some(1), Dim::as_static)?;
+        (self.dtype.is_sub_byte() && !last.is_multiple_of(elements)).then_some(elements)
+    }
+
     /// Gives lone symbols that have no number yet the sizes of their axes.
     pub fn bind_symbols(&self, shape: &Shape, bindings: &mut Bindings) {
         for (dim, &size) in self.shape.iter().zip(shape.iter()) {

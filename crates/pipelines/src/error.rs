@@ -1,6 +1,7 @@
 //! What can go wrong in a pipeline.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::KVCacheStrategy;
@@ -423,6 +424,18 @@ impl Error {
         matches!(self, Error::WorkerEnded { .. })
     }
 
+    /// An error that several requests may have got: as it is if none of them holds it any more, and else what it says.
+    pub fn owned(error: Arc<Error>) -> Error {
+        Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
+            Error::Defect(problem) => Error::Defect(problem.clone()),
+            Error::Worker { python, problem } => {
+                Error::Worker { python: python.clone(), problem: problem.clone() }
+            }
+            Error::WorkerEnded { end } => Error::WorkerEnded { end: end.clone() },
+            other => Error::Defect(other.to_string()),
+        })
+    }
+
     /// All that went wrong, if anything did.
     ///
     /// # Errors
@@ -457,4 +470,21 @@ fn not_writing(is_classifier: bool) -> &'static str {
 /// When to try again, in words.
 fn later(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(|| "later".into(), |time| format!("in {} s", time.as_secs_f64().ceil().max(1.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_worker_reads_the_same_for_every_request() {
+        let ended = || Error::WorkerEnded { end: "signal: 9 (SIGKILL)".to_string() };
+        let shared = Arc::new(ended());
+        let first = Error::owned(Arc::clone(&shared));
+        assert!(first.is_worker_ended(), "{first}");
+        assert_eq!(
+            (first.to_string(), Error::owned(shared).to_string()),
+            (ended().to_string(), ended().to_string())
+        );
+    }
 }

@@ -133,11 +133,9 @@ pub enum Error {
         problem: String,
     },
     /// A file arrived damaged, and was removed.
-    #[error(
-        "{repo}: `{file}` arrived damaged and was removed: its {digest} is {found}, the hub says {expected}"
-    )]
+    #[error("{repo}: `{file}` arrived damaged and was removed: its {digest} is {found}, expected {expected}")]
     WrongDigest {
-        /// The repository.
+        /// The repository, or the server of a file of the web.
         repo: String,
         /// The file.
         file: String,
@@ -145,7 +143,7 @@ pub enum Error {
         digest: &'static str,
         /// The digest of what arrived.
         found: String,
-        /// The digest the hub states.
+        /// The digest that the hub states, or that the address demands.
         expected: String,
     },
     /// The disk has no room.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use weights::{Format, WeightFile, Weights};
 
 use crate::choose::{Choice, Several, Wanted, choose};
-use crate::hub::{Hub, Progress, file_path, index_of, is_repo_id, parts_of, sets};
-use crate::name::ModelName;
+use crate::hub::{Hub, Progress, WebFile, file_path, index_of, is_repo_id, parts_of, sets};
+use crate::name::{ModelName, is_of_hub};
 use crate::pull::{Beside, CONFIG, PlannedFile, companions};
 use crate::repo::{HuggingFaceRepo, RepoOptions};
 use crate::{Error, RepoType, SupportedEncoding, WeightsFormat};
@@ -19,8 +19,9 @@ pub struct ModelRequest {
     pub model: String,
     /// Branch, tag or commit of a repository; unset, that of the name, or `main`.
     pub revision: Option<String>,
-    /// The weights, if not those of the model: files, folders, files of a repository (`org/repo/file`), repositories, and
-    /// their addresses on the hub.
+    /// The weights, if not those of the model: files, folders, files of a repository (`org/repo/file`), repositories,
+    /// their addresses on the hub, and addresses of files elsewhere (`https://host/x.gguf`), which may demand a digest
+    /// (`…#sha256=DIGEST`).
     pub weight_path: Vec<PathBuf>,
     /// Weights in this encoding.
     pub encoding: Option<SupportedEncoding>,
@@ -75,6 +76,8 @@ enum WeightLocation {
     Here(PathBuf),
     /// Below the root of the repository.
     InRepo(String),
+    /// At an address outside of hubs, or in the cache of what came from there.
+    Web(WebFile),
 }
 
 /// Finds the files of a model without downloading them. A hub is asked at most for its list of files and their
@@ -122,6 +125,11 @@ impl<'r> Locator<'r> {
     /// Resolves one path of `weight_path`: a local file, a file of another repository, or one of the model's.
     fn add_path(&mut self, path: &Path) -> Result<(), Error> {
         if let Some(address) = address(path) {
+            if !is_of_hub(&address) {
+                let file = WebFile::new(&self.hub()?, &address)?;
+                file.parts().into_iter().for_each(|part| self.set.add(WeightLocation::Web(part)));
+                return Ok(());
+            }
             let name = ModelName::parse(&address).map_err(|error| match error {
                 Error::Field { value, fix, .. } => Error::Field { field: "weight_path", value, fix },
                 other => other,
@@ -305,6 +313,10 @@ impl<'r> Locator<'r> {
         Ok(home)
     }
 
+    fn hub(&self) -> Result<Hub, Error> {
+        self.request.hub.clone().map_or_else(Hub::from_env, Ok)
+    }
+
     fn open(&self, name: ModelName) -> Result<Arc<HuggingFaceRepo>, Error> {
         let options = RepoOptions {
             trust_remote_code: self.request.trust_remote_code,
@@ -337,6 +349,12 @@ impl FileSet {
         self.repo.as_ref()?.commit()
     }
 
+    /// Whether some weights are of a hub or of another server, so that they can be fetched again.
+    pub fn are_of_network(&self) -> bool {
+        let is_web = |place: &WeightLocation| matches!(place, WeightLocation::Web(_));
+        self.commit().is_some() || self.weights.iter().any(is_web)
+    }
+
     /// The files of weights: names, sizes, and whether they are here.
     ///
     /// # Errors
@@ -347,6 +365,12 @@ impl FileSet {
                 let repo = self.repo();
                 PlannedFile::of(repo, name.clone(), repo.size_of(name)?)
             }
+            WeightLocation::Web(file) => Ok(PlannedFile {
+                name: file.to_string(),
+                size: Some(file.bytes()?),
+                cached: file.is_here()?,
+                arrived: file.arrived(),
+            }),
             WeightLocation::Here(path) => {
                 let metadata = path.metadata().map_err(Error::io(path))?;
                 let (name, size) = (path.display().to_string(), Some(metadata.len()));
@@ -367,10 +391,15 @@ impl FileSet {
     /// Whether all weights are on this machine.
     ///
     /// # Errors
-    /// If a name leads out of the cache.
+    /// If a name leads out of the cache, or that cannot be read.
     pub fn are_here(&self) -> Result<bool, Error> {
-        for name in self.names() {
-            if self.repo().cached(name)?.is_none() {
+        for place in &self.weights {
+            let is_here = match place {
+                WeightLocation::Here(_) => true,
+                WeightLocation::InRepo(name) => self.repo().cached(name)?.is_some(),
+                WeightLocation::Web(file) => file.is_here()?,
+            };
+            if !is_here {
                 return Ok(false);
             }
         }
@@ -383,12 +412,13 @@ impl FileSet {
         self.repo().encoding_for_file(name).ok()
     }
 
-    /// What `weight_path` says to mean the weights: paths, and `org/repo/file`.
+    /// What `weight_path` says to mean the weights: paths, also of files that are still to come, and `org/repo/file`.
     pub fn weight_path(&self) -> Vec<PathBuf> {
         let repo = self.repo.as_ref().map_or("", |repo| repo.repo_id());
         let path = |place: &WeightLocation| match place {
             WeightLocation::Here(path) => path.clone(),
             WeightLocation::InRepo(name) => Path::new(repo).join(name),
+            WeightLocation::Web(file) => file.path(),
         };
         self.weights.iter().map(path).collect()
     }
@@ -456,10 +486,11 @@ impl FileSet {
         };
         let mut fetched = fetched.into_iter();
         let path = |place: &WeightLocation| match place {
-            WeightLocation::Here(path) => path.clone(),
-            WeightLocation::InRepo(_) => fetched.next().expect("a path for each name"),
+            WeightLocation::Here(path) => Ok(path.clone()),
+            WeightLocation::InRepo(_) => Ok(fetched.next().expect("a path for each name")),
+            WeightLocation::Web(file) => file.fetch(self.force_download, progress),
         };
-        Ok(LocalFiles { weights: self.weights.iter().map(path).collect(), folder })
+        Ok(LocalFiles { weights: self.weights.iter().map(path).collect::<Result<_, _>>()?, folder })
     }
 
     /// Downloads configuration and tokenizer; returns their folder.
@@ -511,6 +542,7 @@ impl FileSet {
         WeightsFormat::of_file_name(match self.weights.first()? {
             WeightLocation::Here(path) => path,
             WeightLocation::InRepo(name) => Path::new(name),
+            WeightLocation::Web(file) => Path::new(file.name()),
         })
     }
 
@@ -533,6 +565,7 @@ impl FileSet {
         let open = |place: &WeightLocation| match place {
             WeightLocation::Here(path) => Ok(WeightFile::open(path)?),
             WeightLocation::InRepo(_) => Ok(fetched.next().expect("a file for each name")),
+            WeightLocation::Web(file) => file.header(),
         };
         self.weights.iter().map(open).collect()
     }
@@ -555,13 +588,14 @@ impl FileSet {
         self.weights.iter().filter_map(|place| match place {
             WeightLocation::Here(path) => path.file_name()?.to_str(),
             WeightLocation::InRepo(name) => name.rsplit('/').next(),
+            WeightLocation::Web(file) => Some(file.name()),
         })
     }
 
     /// Those that are in the repository.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.weights.iter().filter_map(|place| match place {
-            WeightLocation::Here(_) => None,
+            WeightLocation::Here(_) | WeightLocation::Web(_) => None,
             WeightLocation::InRepo(name) => Some(name.as_str()),
         })
     }
@@ -570,6 +604,7 @@ impl FileSet {
     fn add(&mut self, place: WeightLocation) {
         let parts = match &place {
             WeightLocation::InRepo(name) => parts_of(name).into_iter().map(WeightLocation::InRepo).collect(),
+            WeightLocation::Web(_) => vec![place],
             WeightLocation::Here(path) => match path.file_name().and_then(|name| name.to_str()) {
                 Some(name) => parts_of(name)
                     .iter()

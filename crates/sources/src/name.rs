@@ -127,6 +127,11 @@ impl RepoName {
     }
 }
 
+/// Whether an address is one of the hub's.
+pub(crate) fn is_of_hub(address: &str) -> bool {
+    matches!(without_host(address), Ok(Some(_)))
+}
+
 /// What follows the host of the hub's addresses; `None` if the text is no address.
 fn without_host(text: &str) -> Result<Option<&str>, Error> {
     let lower = text.to_ascii_lowercase();
@@ -149,7 +154,7 @@ fn without_host(text: &str) -> Result<Option<&str>, Error> {
                 field: "huggingface_repo_id",
                 value: text.to_string(),
                 fix: "only addresses of models on the hub are taken: give https://huggingface.co/org/name, \
-                      or set HF_ENDPOINT if this is another hub"
+                      set HF_ENDPOINT if this is another hub, or give the address of a file as weight_path"
                     .to_string(),
             }),
         };
@@ -195,7 +200,7 @@ fn of_address(text: &str, rest: &str) -> Result<RepoName, Error> {
 }
 
 /// A part of an address without its escapes (`%2F`); as it is if they are none.
-fn decoded(part: &str) -> String {
+pub(crate) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();
     while let [first, more @ ..] = rest {

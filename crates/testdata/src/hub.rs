@@ -92,6 +92,11 @@ impl Server {
         server
     }
 
+    /// The address of a file on another server than the hub: where large files are.
+    pub fn elsewhere(&self, name: &str) -> String {
+        format!("{}/cdn/{name}", self.shared.content)
+    }
+
     /// Makes the next request of a kind go wrong, `times` times.
     pub fn fail(&self, times: usize, on: &'static str, what: What) {
         self.shared.faults.lock().unwrap().extend(vec![Fault { on, what }; times]);

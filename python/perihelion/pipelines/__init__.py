@@ -32,6 +32,7 @@ from .params import (
     Timings,
     TokenScores,
     ToolCall,
+    ToolCallDelta,
     Usage,
 )
 from .prompts import ChatOptions, Message, Prompt, Prompts, TextPrompt, TokensPrompt, Tool
@@ -79,6 +80,7 @@ __all__ = [
     "TokensPrompt",
     "Tool",
     "ToolCall",
+    "ToolCallDelta",
     "Usage",
     "WeightsConverter",
     "WeightsFormat",

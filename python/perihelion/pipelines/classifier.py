@@ -15,10 +15,11 @@ from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
 
 from . import keywords
+from ._model import _config, _Model, _native_session, _threads
+from ._progress import LoadProgress, _Loading
 from .config import PipelineConfig, _warn
 from .embedder import _USUAL
 from .keywords import ConfigFields
-from .llm import LoadProgress, _config, _Loading, _Model, _native_session, _threads
 from .params import Classification
 
 if TYPE_CHECKING:

@@ -179,6 +179,10 @@ class AutoConfig(Mapping[str, Any]):
         return f"AutoConfig({self._entries})"
 
 
+class _FileConfig(AutoConfig):
+    """What was read from the file of a model."""
+
+
 class WeightsConverter(Protocol):
     """Gives the tensors of a checkpoint the names that its architecture knows."""
 
@@ -347,6 +351,9 @@ class PipelineConfig:
         if isinstance(devices, (str, DeviceSpec)):
             one: Any = [devices]
             self.device_specs = one
+        config: Any = self._huggingface_config
+        if config is not None and not isinstance(config, AutoConfig):
+            self._huggingface_config = AutoConfig(config.to_dict() if hasattr(config, "to_dict") else config)
 
     @staticmethod
     def help() -> dict[str, str]:
@@ -389,9 +396,12 @@ class PipelineConfig:
 
     @property
     def huggingface_config(self) -> AutoConfig:
-        """The `config.json` of the model, read once."""
+        """The `config.json` of the model, read once, with the defaults that the model's family has for other entries.
+
+        A `_huggingface_config` that was given takes the place of the file. Pickles leave both out.
+        """
         if self._huggingface_config is None:
-            self._huggingface_config = AutoConfig(json.loads(self._native.huggingface_config()))
+            self._huggingface_config = _FileConfig(json.loads(self._native.huggingface_config()))
         return self._huggingface_config
 
     def huggingface_weights_repo(self) -> HuggingFaceRepo:
@@ -447,7 +457,14 @@ class PipelineConfig:
         given = {name: _plain(getattr(self, name)) for name, default in _DEFAULTS.items()}
         changed = {name: value for name, value in given.items() if not _is_default(value, _DEFAULTS[name])}
         text = json.dumps({**changed, "device_specs": [_device_name(spec) for spec in self.device_specs]})
-        return _perihelion.Config(text, self._weights_repo_id, self._weights_converter)
+        config = None if self._given_config is None else json.dumps(self._given_config.to_dict(), default=str)
+        return _perihelion.Config(text, self._weights_repo_id, self._weights_converter, config)
+
+    @property
+    def _given_config(self) -> AutoConfig | None:
+        """The configuration that was given, not read from the model's file."""
+        config = self._huggingface_config
+        return None if isinstance(config, _FileConfig) else config
 
     def _decided(self, fields: str) -> PipelineConfig:
         """A configuration of the values that the native module decided on."""

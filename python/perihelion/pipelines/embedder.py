@@ -15,10 +15,11 @@ from perihelion.driver.buffer import _wrap
 from perihelion.engine import InferenceSession
 
 from . import keywords
+from ._model import _config, _Model, _native_session, _threads
+from ._progress import LoadProgress, _Loading
 from .config import KVCacheStrategy, PipelineConfig, _warn
 from .keywords import ConfigFields
-from .llm import LoadProgress, Prompt, _config, _Loading, _Model, _native_session, _threads
-from .prompts import parts, prompt_list
+from .prompts import Prompt, parts, prompt_list
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

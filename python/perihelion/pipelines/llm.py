@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import math
-import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +19,12 @@ from perihelion.engine import InferenceSession
 from perihelion.engine.api import _range
 
 from . import keywords
-from .config import _RENAMED, KVCacheStrategy, PipelineConfig, PipelineEngine, _warn
+from ._model import _USUAL, _config, _Model, _native_session, _shares_prefixes, _threads
+from ._progress import LoadProgress, Progress, _Loading, _Progress
+from ._requests import _AsyncBatchStream, _AsyncStream, _Batch, _BatchStream, _params, _Stream
+from .config import PipelineConfig, _warn
 from .keywords import ConfigFields
-from .params import Chunk, Metrics, RequestOutput, SamplingParams, TokenScores, _chunk, _metrics, _output
+from .params import Chunk, Metrics, RequestOutput, SamplingParams, TokenScores, _metrics
 from .prompts import (
     ChatOptions,
     Message,
@@ -45,60 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LLM", "Message", "Prompt", "Prompts", "Tokenizer", "Tool"]
 
-Progress = Union[bool, Callable[..., Any]]
-"""Whether a bar is shown, or what makes one, such as `tqdm.tqdm`."""
-
-LoadProgress = Union[bool, Callable[[str, int, int], object]]
-"""Whether a bar is shown, or what is called with a phase, what is done of it, and all that there is to do."""
-
-_Native = TypeVar("_Native", _perihelion.Generator, _perihelion.Embedder, _perihelion.Classifier)
-_Self = TypeVar("_Self")
-
 # Threads of ours do not attach to an interpreter that ends.
 atexit.register(_perihelion.stop_attaching)
-
-# For models that are given by name: short pages on demand, and many requests at once.
-_USUAL: dict[str, Any] = {
-    "max_length": None,
-    "max_cache_batch_size": 16,
-    "cache_strategy": KVCacheStrategy.paged,
-    "kv_cache_page_size": 64,
-}
-
-
-class _Model(Generic[_Native]):
-    """A model with a thread of its own, until it is closed."""
-
-    _native: _Native
-    _config: PipelineConfig
-
-    @property
-    def config(self) -> PipelineConfig:
-        """The configuration with every field decided."""
-        return self._config
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._config.short_name if self._config.huggingface_repo_id else "storyteller"
-
-    def close(self) -> None:
-        """Cancels all requests and frees the memory."""
-        self._native.close()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        native = getattr(self, "_native", None)
-        if native is not None and not sys.is_finalizing():
-            native.release()
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"{type(self).__name__} cannot be pickled: make one in each process")
 
 
 class LLM(_Model[_perihelion.Generator]):
@@ -559,269 +507,6 @@ class LLM(_Model[_perihelion.Generator]):
         while batch.done < batch.size:
             batch.take(await loop.next(batch.answers))
         return batch.outputs()
-
-
-class _Batch:
-    """Requests that run together, and what came of them."""
-
-    def __init__(
-        self,
-        native: _perihelion.Generator,
-        prompts: Sequence[ReadyPrompt],
-        params: list[SamplingParams],
-        on_error: str = "raise",
-    ) -> None:
-        if on_error not in ("raise", "return"):
-            raise ValueError(f"on_error: got {on_error!r}, expected 'raise' or 'return'")
-        self.prompts, self.params = prompts, params
-        self.seeds = [_seed(one) for one in params]
-        self._returns_errors = on_error == "return"
-        given = [prompt.native for prompt in prompts]
-        self.answers, self.size = native.batch(given, params, self.seeds, self._returns_errors)
-        self.done = 0
-        self._answers: list[dict[int, Any]] = [{} for _ in prompts]
-        self._errors: dict[int, Exception] = {}
-
-    def take(self, item: Any) -> None:
-        prompt, sample, answer = item
-        if not isinstance(answer, Exception):
-            self._answers[prompt][sample] = answer
-        elif self._returns_errors:
-            self._errors[prompt] = self.prompts[prompt].error or answer
-        else:
-            raise answer
-        self.done += 1
-
-    def outputs(self) -> list[Any]:
-        """The answers to each prompt, or its exception."""
-        return [self._errors.get(index) or self._output(index) for index in range(len(self.prompts))]
-
-    def _output(self, index: int) -> RequestOutput:
-        prompt, answers = self.prompts[index], self._answers[index]
-        ordered = [answers[sample] for sample in sorted(answers)]
-        return _output(prompt.text, prompt.tokens, ordered, self.params[index], self.seeds[index])
-
-
-class _Request:
-    """One request, and the model that answers it."""
-
-    def __init__(self, llm: LLM, prompt: ReadyPrompt, params: SamplingParams | None) -> None:
-        self._llm = llm
-        self._params = _stream_params(params, 1)[0]
-        seed = _seed(self._params)
-        self._answers = llm._native.stream(prompt.native, self._params, seed)
-        self._id = (0, seed, prompt.tokens)
-
-    def close(self) -> None:
-        """Cancels the request."""
-        self._answers.close()
-
-
-class _Stream(_Request):
-    """An answer as it is made."""
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        return _chunk(self._answers.next(), self._params, self._id)
-
-
-class _AsyncStream(_Request):
-    """An answer as it is made, for asyncio."""
-
-    def __init__(self, llm: LLM, prompt: ReadyPrompt, params: SamplingParams | None) -> None:
-        # Programs without asyncio need not import it.
-        from perihelion.aio import _running
-
-        super().__init__(llm, prompt, params)
-        self._running = _running
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        return self
-
-    async def __anext__(self) -> Chunk:
-        return _chunk(await self._running().next(self._answers), self._params, self._id)
-
-    async def aclose(self) -> None:
-        """Cancels the request."""
-        self.close()
-
-
-class _Requests:
-    """Requests that run together, and the model that answers them."""
-
-    def __init__(
-        self,
-        llm: LLM,
-        prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None,
-    ) -> None:
-        self._llm = llm
-        given = [ready(llm._native, one) for one in prompt_list(prompts)]
-        self._params = _stream_params(params, len(given))
-        seeds = [_seed(one) for one in self._params]
-        self._answers = llm._native.stream_batch([one.native for one in given], self._params, seeds)
-        self._ids = [(0, seed, one.tokens) for seed, one in zip(seeds, given)]
-
-    def _chunk(self, item: Any) -> tuple[int, Chunk]:
-        index, chunk = item
-        return index, _chunk(chunk, self._params[index], self._ids[index])
-
-    def close(self) -> None:
-        """Cancels the requests."""
-        self._answers.close()
-
-
-class _BatchStream(_Requests):
-    """Answers as they are made."""
-
-    def __iter__(self) -> Iterator[tuple[int, Chunk]]:
-        return self
-
-    def __next__(self) -> tuple[int, Chunk]:
-        return self._chunk(self._answers.next())
-
-
-class _AsyncBatchStream(_Requests):
-    """Answers as they are made, for asyncio."""
-
-    def __aiter__(self) -> AsyncIterator[tuple[int, Chunk]]:
-        return self
-
-    async def __anext__(self) -> tuple[int, Chunk]:
-        from perihelion.aio import _running
-
-        return self._chunk(await _running().next(self._answers))
-
-    async def aclose(self) -> None:
-        """Cancels the requests."""
-        self.close()
-
-
-class _Bar:
-    """A line on standard error that says how much is done."""
-
-    def __init__(self, total: int, name: str = "") -> None:
-        self._total, self._done, self._name = total, 0, name
-
-    def update(self, more: int) -> None:
-        self._done += more
-        filled = 30 * self._done // max(self._total, 1)
-        bar = "█" * filled + "░" * (30 - filled)
-        sys.stderr.write(f"\r{self._name}{bar} {self._done}/{self._total}")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        sys.stderr.write("\n")
-
-
-class _Progress:
-    """A bar of the answers that are whole, if one is wanted."""
-
-    def __init__(self, wanted: Progress, size: int) -> None:
-        self._bar = wanted(total=size) if callable(wanted) else _Bar(size) if wanted else None
-        self._shown = 0
-
-    def show(self, done: int) -> None:
-        if self._bar is not None:
-            self._bar.update(done - self._shown)
-            self._shown = done
-
-    def end(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-class _Loading:
-    """A bar for each phase of loading, if they are wanted; else the program's callable."""
-
-    def __init__(self, wanted: LoadProgress) -> None:
-        self._told = wanted if callable(wanted) else self._show if wanted else None
-        self._bars: dict[str, tuple[_Bar, int]] = {}
-
-    def __enter__(self) -> Callable[[str, int, int], object] | None:
-        return self._told
-
-    def __exit__(self, *args: object) -> None:
-        if self._bars:
-            sys.stderr.write("\n")
-
-    def _show(self, phase: str, done: int, total: int) -> None:
-        mega = 1 << 20
-        bar, shown = self._bars.get(phase) or (_Bar(total // mega, f"{phase} (MiB) "), 0)
-        bar.update(done // mega - shown)
-        self._bars[phase] = (bar, done // mega)
-
-
-def _shares_prefixes(fields: Mapping[str, Any]) -> bool:
-    """Whether requests share pages of the cache, unless a program says so itself."""
-    is_paged = fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged
-    return bool(is_paged and fields.get("engine") != PipelineEngine.HUGGINGFACE)
-
-
-def _config(
-    owner: str, model: str | Path | PipelineConfig | None, usual: Mapping[str, Any], fields: Mapping[str, Any]
-) -> PipelineConfig:
-    """The configuration of a model that is given by name, or as a configuration, with some fields changed."""
-    keywords.refuse_unknown(owner, fields, _FIELDS, keywords.LOADING)
-    if isinstance(model, PipelineConfig):
-        return dataclasses.replace(model, **fields)
-    if model is not None and not isinstance(model, (str, os.PathLike)):
-        expected = "a name, a path or a PipelineConfig"
-        raise TypeError(f"model: got {type(model).__name__}, expected {expected}")
-    return PipelineConfig("" if model is None else os.fspath(model), **{**usual, **fields})
-
-
-# The first argument is not a keyword as well.
-_FIELDS = {field.name for field in dataclasses.fields(PipelineConfig)} | _RENAMED.keys()
-_FIELDS -= {"huggingface_repo_id", "model", "model_path"}
-
-
-def _threads(num_threads: Any) -> int:
-    """The number of threads as the native module takes it."""
-    return keywords.whole("num_threads", num_threads, 0, 1 << 16, optional=True) or 0
-
-
-def _native_session(session: Any) -> _perihelion.Session | None:
-    if session is None or isinstance(session, InferenceSession):
-        return None if session is None else session._native
-    raise TypeError(f"session: got {type(session).__name__}, expected an InferenceSession or None")
-
-
-def _params(params: Any, count: int) -> list[SamplingParams]:
-    """The parameters of so many prompts."""
-    if params is None or isinstance(params, SamplingParams):
-        listed = [params or SamplingParams()] * count
-    elif isinstance(params, Iterable):
-        listed = list(params)
-    else:
-        raise TypeError(f"sampling_params: got {type(params).__name__}, expected SamplingParams")
-    for one in listed:
-        if not isinstance(one, SamplingParams):
-            raise TypeError(f"sampling_params: got {type(one).__name__}, expected SamplingParams")
-        for process in one.logits_processors or ():
-            if not callable(process):
-                raise TypeError(f"logits_processors: got a list with {type(process).__name__}, expected functions")
-    if len(listed) != count:
-        raise ValueError(f"sampling_params: got {len(listed)} for {count} prompts")
-    return listed
-
-
-def _stream_params(params: Any, count: int) -> list[SamplingParams]:
-    listed = _params(params, count)
-    for one in listed:
-        if one.n != 1:
-            raise ValueError(f"n is {one.n}: a stream has one answer")
-    return listed
-
-
-def _seed(params: SamplingParams) -> int:
-    """The seed of a request; a random one, short enough to retype, if none is given."""
-    if params.seed is None:
-        return int.from_bytes(os.urandom(4), "little")
-    seed: int = keywords.whole("seed", params.seed, 0, (1 << 64) - 1, optional=True)
-    return seed
 
 
 shorten_methods(LLM)

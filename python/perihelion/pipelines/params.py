@@ -33,6 +33,7 @@ __all__ = [
     "Timings",
     "TokenScores",
     "ToolCall",
+    "ToolCallDelta",
     "Usage",
 ]
 
@@ -196,6 +197,20 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class ToolCallDelta:
+    """What is new of a call that is being made."""
+
+    index: int
+    """Which call of the answer."""
+    id: str | None
+    """The id, at the beginning of the call."""
+    name: str | None
+    """The function, at the beginning of the call."""
+    arguments: str
+    """More of the arguments' JSON."""
+
+
+@dataclass(frozen=True)
 class CompletionOutput:
     """One answer to a prompt."""
 
@@ -293,6 +308,8 @@ class Chunk:
     """The new reasoning of an answer to a conversation."""
     tool_calls: list[ToolCall] = field(default_factory=list)
     """Calls that became whole."""
+    tool_call_deltas: list[ToolCallDelta] = field(default_factory=list)
+    """What is new of calls. A call that turns out to be none is text once more, and never among `tool_calls`."""
 
 
 @dataclass(frozen=True)
@@ -390,12 +407,21 @@ def _finish(reason: Any, params: SamplingParams) -> tuple[str, str | int | None]
 def _calls(calls: list[Any], request: Any) -> list[ToolCall]:
     """Calls with ids, which follow from the request if the model gave none."""
 
-    def made(call: Any) -> ToolCall:
-        index, own, name, arguments = call
-        digest = blake2s(repr((request, index)).encode(), digest_size=12).hexdigest()
-        return ToolCall(own or f"call_{digest}", name, json.loads(arguments))
+    return [
+        ToolCall(_call_id(index, own, request), name, json.loads(arguments)) for index, own, name, arguments in calls
+    ]
 
-    return [made(call) for call in calls]
+
+def _deltas(deltas: list[Any], request: Any) -> list[ToolCallDelta]:
+    """What is new of calls; their ids are those that they have once they are whole."""
+    return [
+        ToolCallDelta(index, None if name is None else _call_id(index, own, request), name, arguments)
+        for index, own, name, arguments in deltas
+    ]
+
+
+def _call_id(index: int, own: str | None, request: Any) -> str:
+    return own or f"call_{blake2s(repr((request, index)).encode(), digest_size=12).hexdigest()}"
 
 
 def _completion(index: int, answer: Any, params: SamplingParams, request: Any) -> CompletionOutput:
@@ -427,7 +453,7 @@ def _of(choose: Any, times: list[float | None]) -> float | None:
 
 
 def _chunk(chunk: Any, params: SamplingParams, request: Any) -> Chunk:
-    text, tokens, scores, reason, usage, reasoning, calls = chunk
+    text, tokens, scores, reason, usage, (reasoning, calls, deltas) = chunk
     finish_reason, stop_reason = (None, None) if reason is None else _finish(reason, params)
     logprobs = _logprobs(scores, params.logprobs)
     usage = None if usage is None else Usage(*usage)
@@ -442,5 +468,6 @@ def _chunk(chunk: Any, params: SamplingParams, request: Any) -> Chunk:
         usage=usage,
         reasoning=reasoning,
         tool_calls=_calls(calls, request) if calls else [],
+        tool_call_deltas=_deltas(deltas, request) if deltas else [],
     )
     return made

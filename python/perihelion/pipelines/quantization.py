@@ -11,9 +11,10 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten
 
 from . import keywords
+from ._model import _config, _threads
+from ._progress import LoadProgress, _Loading
 from .config import PipelineConfig
 from .keywords import ConfigFields
-from .llm import LoadProgress, _config, _Loading, _threads
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -199,7 +199,9 @@ fn a_server_answers_as_with_our_engine_and_goes_on_when_the_process_dies() {
         kill("-9", worker);
         let reply = failing.join().unwrap();
         assert!(
-            reply.starts_with("HTTP/1.1 503") && reply.contains("its process has ended: signal: 9"),
+            reply.starts_with("HTTP/1.1 503")
+                && reply.contains("engine huggingface: its process has ended: signal: 9")
+                && !reply.contains("internal error"),
             "{reply}"
         );
     });

@@ -27,6 +27,22 @@ fn saved_models_start_and_their_size_is_reported() {
 }
 
 #[test]
+fn saved_models_are_not_saved_again() {
+    let folder = Folder::new("warm-again");
+    let (model, first) = (storyteller(), folder.path().join("first.mef").display().to_string());
+    peri(&["warm-cache", &model, "--target", &first]).text();
+    let second = folder.path().join("second.mef").display().to_string();
+    for flag in ["--target", "--save-to-serialized-model-path"] {
+        let failed = peri(&["warm-cache", &model, "--serialized-model-path", &first, flag, &second]);
+        assert_eq!(failed.code, Some(2), "{}", failed.stderr);
+        let facts = format!("{first} is saved already, so there is nothing to save to {second}");
+        assert!(failed.stderr.contains(&facts), "{}", failed.stderr);
+    }
+    let text = peri(&["warm-cache", &model, "--serialized-model-path", &first]).text();
+    assert!(text.contains("the compiled model was not saved"), "{text}");
+}
+
+#[test]
 fn without_a_target_nothing_is_saved() {
     let text = peri(&["warm-cache"]).text();
     assert!(text.starts_with("storyteller: found in "), "{text}");

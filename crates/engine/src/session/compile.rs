@@ -219,6 +219,10 @@ impl InferenceSession {
                 format!("but the session's devices are: {names}; code for accelerators is not generated yet")
             } else if ty.rank() > MAX_RANK {
                 format!("which has {} axes; programs that run have at most {MAX_RANK}", ty.rank())
+            } else if let Some(elements) = ty.partial_block() {
+                format!(
+                    "whose last axis is no multiple of {elements}, so that it does not fill whole bytes: cast it"
+                )
             } else {
                 continue;
             };

@@ -272,6 +272,8 @@ impl Builder {
     /// A number in the dtype of a value.
     #[track_caller]
     pub fn scalar_like(&mut self, x: Value, number: impl Into<Operand>) -> Result<Value, Error> {
+        // One number fills no byte of a dtype that is smaller.
+        let x = if self.ty(x).dtype.is_sub_byte() { self.cast(x, DType::F32)? } else { x };
         let values = self.promote("constant", &[x.into(), number.into()])?;
         Ok(values[1])
     }

@@ -197,23 +197,55 @@ impl Builder {
     /// If the operands do not fit the op, or it makes more or fewer values.
     #[track_caller]
     pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Error> {
+        let op = op.into();
+        if self.packed_dtype(&op, inputs).is_some() {
+            return Ok(self.ops(op, inputs)?[0]);
+        }
         let (inputs, location) = (self.locals(inputs), self.place());
-        self.scope.graph.push_one_from(op.into(), &inputs, Some(location))
+        self.scope.graph.push_one_from(op, &inputs, Some(location))
     }
 
     /// Any op.
     #[track_caller]
     pub fn ops(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Vec<Value>, Error> {
+        let op = op.into();
+        if let Some(dtype) = self.packed_dtype(&op, inputs) {
+            return self.unpacked_op(op, inputs, dtype);
+        }
         let (inputs, location) = (self.locals(inputs), self.place());
-        self.scope.graph.push_from(op.into(), &inputs, Some(location))
+        self.scope.graph.push_from(op, &inputs, Some(location))
+    }
+
+    /// The dtype of operands of an op that moves elements, if they are smaller than a byte.
+    fn packed_dtype(&self, op: &Op, inputs: &[Value]) -> Option<DType> {
+        let dtype = |&value: &Value| self.operand(op.name(), value).ok().map(|ty| ty.dtype);
+        inputs.iter().filter_map(dtype).find(|dtype| dtype.is_sub_byte()).filter(|_| moves_elements(op))
+    }
+
+    /// An op on elements that are smaller than a byte: they become f32 and back, which changes none.
+    #[track_caller]
+    fn unpacked_op(&mut self, op: Op, inputs: &[Value], dtype: DType) -> Result<Vec<Value>, Error> {
+        let mut unpacked = Vec::with_capacity(inputs.len());
+        for &input in inputs {
+            let packed = self.ty(input).dtype == dtype;
+            unpacked.push(if packed { self.cast(input, DType::F32)? } else { input });
+        }
+        let mut results = self.ops(op, &unpacked)?;
+        for result in &mut results {
+            if self.ty(*result).dtype == DType::F32 {
+                *result = self.cast(*result, dtype)?;
+            }
+        }
+        Ok(results)
     }
 
     /// Sum, mean, extreme or product along an axis, which stays with size 1, in the dtype of `x`: means of integers are
-    /// rounded towards 0. Of truth values, the product and the smallest are whether all are true, the others whether any
-    /// is.
+    /// rounded towards 0. Of truth values, the sum is how many are true (i64), the product and the smallest are whether
+    /// all are, the others whether any is.
     #[track_caller]
     pub fn reduce(&mut self, kind: ReduceKind, x: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("reduce", x, axis)?;
+        let x = if kind == ReduceKind::Sum { self.countable(x)? } else { x };
         let dtype = self.ty(x).dtype;
         let (kind, computed) = match (kind, dtype) {
             (ReduceKind::Prod | ReduceKind::Min, DType::Bool) => (ReduceKind::Min, DType::U8),
@@ -224,6 +256,21 @@ impl Builder {
         let x = self.cast(x, computed)?;
         let y = self.op(Reduce { kind, axis }, &[x])?;
         self.cast(y, dtype)
+    }
+
+    /// Truth values as 0 and 1 (i64), which sums count; others as they are.
+    #[track_caller]
+    fn countable(&mut self, x: Value) -> Result<Value, Error> {
+        let dtype = self.ty(x).dtype;
+        self.cast(x, if dtype == DType::Bool { DType::I64 } else { dtype })
+    }
+
+    /// Integers that are used as indices, in a dtype that ops take.
+    #[track_caller]
+    fn indices(&mut self, op: &'static str, indices: Value) -> Result<Value, Error> {
+        let dtype = self.operand(op, indices)?.dtype;
+        let taken = matches!(dtype, DType::U32 | DType::I32 | DType::I64) || !dtype.is_integer();
+        self.cast(indices, if taken { dtype } else { DType::I64 })
     }
 
     /// The index (i64) of an extreme along an axis, which stays with size 1. NaN is the extreme, of both kinds.
@@ -290,10 +337,11 @@ impl Builder {
         self.op(ExpertLinear::default(), &[x, experts, weight])
     }
 
-    /// Slices of an axis by index: `table` [a.., n, b..], `indices` [i..] → [a.., i.., b..].
+    /// Slices of an axis by index: `table` [a.., n, b..], `indices` [i..] of any integer dtype → [a.., i.., b..].
     #[track_caller]
     pub fn gather(&mut self, table: Value, indices: Value, axis: isize) -> Result<Value, Error> {
         let axis = self.axis("gather", table, axis)?;
+        let indices = self.indices("gather", indices)?;
         self.op(Gather { axis }, &[table, indices])
     }
 
@@ -612,6 +660,32 @@ impl Builder {
             None => Location::caller().into(),
         }
     }
+}
+
+/// Whether an op moves single elements and computes nothing.
+fn moves_elements(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::BandPart(_)
+            | Op::Broadcast(_)
+            | Op::Concat(_)
+            | Op::DynamicSlice(_)
+            | Op::Flip(_)
+            | Op::Gather(_)
+            | Op::GatherNd(_)
+            | Op::MaskedScatter(_)
+            | Op::NonZero(_)
+            | Op::Pad(_)
+            | Op::RepeatInterleave(_)
+            | Op::Reshape(_)
+            | Op::Scatter(_)
+            | Op::ScatterNd(_)
+            | Op::Select(_)
+            | Op::Slice(_)
+            | Op::Split(_)
+            | Op::Tile(_)
+            | Op::Transpose(_)
+    )
 }
 
 /// The dtype that arithmetic on a dtype is computed in: f32 for floats of 8 bits and fewer.

@@ -79,9 +79,10 @@ impl Builder {
     }
 
     /// Slices at tuples of indices: `x` [b.., n_0, …, n_(k-1), s..], `indices` [b.., i.., k] → [b.., i.., s..], where
-    /// `batch_dims` axes `b` are common to both.
+    /// `batch_dims` axes `b` are common to both. Indices are of any integer dtype.
     #[track_caller]
     pub fn gather_nd(&mut self, x: Value, indices: Value, batch_dims: usize) -> Result<Value, Error> {
+        let indices = self.indices("gather_nd", indices)?;
         self.op(GatherNd { batch_dims }, &[x, indices])
     }
 
@@ -194,10 +195,11 @@ impl Builder {
     }
 
     /// Running sums along an axis: [..] → [..]. Where `exclusive`, an element is left out of its own sum; where
-    /// `reverse`, the sums start at the end.
+    /// `reverse`, the sums start at the end. Of truth values, they are counts (i64).
     #[track_caller]
     pub fn cumsum(&mut self, x: Value, axis: isize, exclusive: bool, reverse: bool) -> Result<Value, Error> {
         let axis = self.axis("cumsum", x, axis)?;
+        let x = self.countable(x)?;
         let dtype = self.ty(x).dtype;
         let x = self.cast(x, widened(dtype))?;
         let y = self.op(CumSum { axis, exclusive, reverse }, &[x])?;

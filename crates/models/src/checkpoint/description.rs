@@ -9,7 +9,7 @@ use weights::{Format, Metadata, QuantizationConfig, Weights};
 use crate::architectures::{Architecture, CLASSIFIES, EncoderArchitecture, is_bare};
 use crate::config::{labels_of_gguf, labels_of_hugging_face};
 use crate::names::NameTable;
-use crate::{Config, EncoderConfig, Error};
+use crate::{CheckpointOptions, Config, EncoderConfig, Error};
 
 /// The labels of GGUF files whose head has the rows of two tokens, as llama.cpp's converter names them.
 pub(crate) const YES_AND_NO: [&str; 2] = ["yes", "no"];
@@ -49,15 +49,16 @@ impl Family {
 }
 
 impl<'a> Description<'a> {
-    /// That of weights; `architecture` is the Hugging Face name that was asked for.
+    /// That of weights under the options.
     ///
     /// # Errors
     /// If there is none, or it names no known architecture.
     pub(super) fn of(
         weights: &'a Weights,
         config_json: &Path,
-        architecture: Option<&'static str>,
+        options: &CheckpointOptions,
     ) -> Result<Description<'a>, Error> {
+        let architecture = options.architecture;
         if weights.format() == Format::Gguf {
             let metadata = weights.metadata();
             let family = match architecture {
@@ -66,9 +67,7 @@ impl<'a> Description<'a> {
             };
             return Ok(Description::Gguf { metadata, family });
         }
-        let source = config_json.display().to_string();
-        let json = super::read_text(config_json)
-            .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+        let (source, json) = options.config_json(config_json)?;
         let architecture = match architecture {
             Some(name) => name.to_string(),
             None => Config::architecture_of_hugging_face(&source, &json)?,

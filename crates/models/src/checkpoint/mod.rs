@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// What of a checkpoint its user decides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckpointOptions {
     /// Which dims of queries and keys form a pair in GGUF files, if not those that the architecture says. Other files
     /// leave no choice.
@@ -53,6 +53,21 @@ pub struct CheckpointOptions {
     pub dtype: Option<DType>,
     /// The tokens whose logits score a text, of a decoder whose files say so outside of its configuration.
     pub score_tokens: Option<ScoreTokens>,
+    /// The text of a Hugging Face configuration, if not that of the file. GGUF files have their own.
+    pub config_json: Option<Arc<str>>,
+}
+
+impl CheckpointOptions {
+    /// What to call a Hugging Face configuration in messages, and its text.
+    pub(crate) fn config_json(&self, file: &Path) -> Result<(String, String), Error> {
+        if let Some(given) = &self.config_json {
+            return Ok(("the given configuration".to_string(), given.to_string()));
+        }
+        let source = file.display().to_string();
+        let json = read_text(file)
+            .map_err(|error| Error::config(&source, format!("the model's configuration: {error}")))?;
+        Ok((source, json))
+    }
 }
 
 /// The tokens that a decoder scores texts by: a score is the logit of one after the text, less that of the other.
@@ -146,10 +161,13 @@ impl Checkpoint {
         let header = quantizer.header(self)?;
         // What other files leave open, GGUF files say.
         let own = match self.weights.format() {
-            Format::Gguf => self.options,
-            _ => {
-                CheckpointOptions { gguf_rope: None, architecture: None, score_tokens: None, ..self.options }
-            }
+            Format::Gguf => self.options.clone(),
+            _ => CheckpointOptions {
+                gguf_rope: None,
+                architecture: None,
+                score_tokens: None,
+                ..self.options.clone()
+            },
         };
         let reader = TensorReader { weights: &header, quantizer: Some(&quantizer) };
         let mut checkpoint = Checkpoint::gather(reader, Arc::clone(&self.weights), config_json, own)?;
@@ -234,6 +252,11 @@ impl Checkpoint {
     /// What the files call a weight of the graph; of one that they have not, what they would call it.
     pub fn name_in_files(&self, canonical: &str) -> String {
         self.in_files.in_files(canonical)
+    }
+
+    /// The options that it was opened with.
+    pub(crate) fn options(&self) -> &CheckpointOptions {
+        &self.options
     }
 
     /// What the files call weights, by canonical name.
@@ -437,9 +460,9 @@ impl Checkpoint {
         config_json: &Path,
         options: CheckpointOptions,
     ) -> Result<Checkpoint, Error> {
-        let description = Description::of(reader.weights, config_json, options.architecture)?;
+        let description = Description::of(reader.weights, config_json, &options)?;
         let in_files = CanonicalNames::of(reader.weights, &description.names(reader.weights))?;
-        let gathered = Gathered::of(&description, reader, &in_files, config_json, options);
+        let gathered = Gathered::of(&description, reader, &in_files, config_json, &options);
         let Gathered { config, network, names, vectors, unused } = gathered
             .map_err(|error| error.naming(|name| in_files.in_files(name)).explained(reader.weights))?;
         let quantization = None;
@@ -477,7 +500,7 @@ impl Gathered {
         reader: TensorReader<'_>,
         in_files: &CanonicalNames,
         config_json: &Path,
-        options: CheckpointOptions,
+        options: &CheckpointOptions,
     ) -> Result<Gathered, Error> {
         let weights = reader.weights;
         let stored = in_files.stored.iter();
@@ -530,7 +553,7 @@ fn decoder(
     description: &Description<'_>,
     reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
-    options: CheckpointOptions,
+    options: &CheckpointOptions,
 ) -> Result<(Config, Network, bool), Error> {
     let weights = reader.weights;
     let types = Names { reader, names, dtype: None };

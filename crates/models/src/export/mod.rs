@@ -82,10 +82,7 @@ impl Export {
     }
 
     fn of_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
-        let source = config_json.display().to_string();
-        let json =
-            weights::read_file(config_json).map_err(|error| Error::config(&source, error.to_string()))?;
-        let json = String::from_utf8_lossy(&json);
+        let (source, json) = checkpoint.options().config_json(config_json)?;
         let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
         let config = Config::from_hugging_face_as(&source, &json, name.clone())?;

@@ -239,6 +239,19 @@ impl Activation {
         })
     }
 
+    /// The name in Hugging Face files, which a function of ours may lack.
+    pub(crate) fn to_hugging_face(self) -> Option<&'static str> {
+        match self {
+            Activation::Unary(Unary::Silu) => Some("silu"),
+            Activation::Unary(Unary::Gelu) => Some("gelu"),
+            Activation::Unary(Unary::GeluTanh) => Some("gelu_pytorch_tanh"),
+            Activation::Unary(Unary::GeluQuick) => Some("quick_gelu"),
+            Activation::Unary(Unary::Relu) => Some("relu"),
+            Activation::Unary(_) => None,
+            Activation::ReluSquared => Some("relu2"),
+        }
+    }
+
     /// The value of the function for each element.
     pub(super) fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
         match self {

@@ -13,7 +13,7 @@ use super::{PipelineConfig, PipelineEngine};
 use crate::Error;
 
 impl PipelineConfig {
-    /// `config.json` of the model, read once.
+    /// `config.json` of the model, read once; or what was given in its place.
     ///
     /// # Errors
     /// If there is none, as with GGUF files, which have their configuration inside; or it is no JSON.
@@ -23,6 +23,19 @@ impl PipelineConfig {
             self.read_config(&repo.download("config.json", self.force_download)?)
         };
         self._huggingface_config.get_or_try(self.huggingface_repo_id.clone(), read)
+    }
+
+    /// The same, with the entries that the file leaves out and that the model's family has defaults for.
+    ///
+    /// # Errors
+    /// As [`PipelineConfig::huggingface_config`], and if entries contradict each other.
+    pub fn complete_huggingface_config(&self) -> Result<Value, Error> {
+        let config = self.huggingface_config()?;
+        let names_none = config.get("architectures").is_none() && config.get("model_type").is_none();
+        if names_none {
+            return Ok(Value::clone(&config));
+        }
+        Ok(models::Config::complete_hugging_face("config.json", &config.to_string())?)
     }
 
     /// The repo of the weights: the model's, unless `weight_path` is of another one.

@@ -72,7 +72,7 @@ macro_rules! fields {
                 $(#[doc = $more])*
                 pub $name: $ty,
             )*
-            /// `config.json` of the repo, once it was read.
+            /// `config.json` of the repo, once it was read; or what is given in its place.
             pub _huggingface_config: Cached<String, Arc<Value>>,
             /// The devices of `device_specs`, once they were opened.
             pub _devices: Cached<Vec<DeviceSpec>, Vec<Arc<dyn Device>>>,
@@ -136,7 +136,8 @@ fields! {
     /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` or addresses on a hub.
     ///
     /// A path that exists is a local file. In a path of three or more parts, the first two name a repo if it has the file
-    /// that the rest names. Any other path is a file of the model's own repo or folder.
+    /// that the rest names. Any other path is a file of the model's own repo or folder. An address of a server other than
+    /// the hub's (`https://host/x.gguf`) is downloaded into the hub's cache; with `#sha256=DIGEST` it must have that digest.
     weight_path: Vec<PathBuf> = Vec::new(), aliases ["weights"];
     /// The devices to run on: cpu, gpu:0. Without a name: every accelerator, or the CPU if there is none.
     device_specs: Vec<DeviceSpec> = Vec::new(), aliases ["devices"];

@@ -30,6 +30,11 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
         "the huggingface engine takes the weights of the model's own folder or repo: leave it out",
     );
     refuse(
+        "_huggingface_config",
+        config._huggingface_config.given().map(|_| "given".to_string()),
+        "the huggingface engine reads the config.json of the model's own folder or repo: leave it out",
+    );
+    refuse(
         "quantization_encoding",
         config.quantization_encoding.filter(|asked| !PLAIN.contains(asked)).map(|asked| asked.to_string()),
         "the huggingface engine reads float32, bfloat16 and float16, and what config.json itself names: leave it out",

@@ -129,7 +129,7 @@ impl PipelineConfig {
     /// valid.
     fn describe(&mut self, is_valid: bool) -> Result<Description, Error> {
         let files = self.locate()?;
-        let fetches_again = self.force_download && files.commit().is_some();
+        let fetches_again = self.force_download && files.are_of_network();
         if self.engine == Some(PipelineEngine::HuggingFace) {
             return if !is_valid {
                 // The caller adds what is wrong.
@@ -255,6 +255,10 @@ impl PipelineConfig {
     fn open_weights(&mut self, weights: Weights, folder: &Path) -> Result<(Checkpoint, Vec<String>), Error> {
         let weights = self.converted(weights)?;
         let mut warnings = Vec::new();
+        if weights.format() == Format::Gguf && self._huggingface_config.given().is_some() {
+            let why = "a GGUF file has its configuration inside";
+            warnings.push(format!("_huggingface_config has no effect: {why}"));
+        }
         // A GGUF file names its architecture itself.
         if weights.format() != Format::Gguf && self.huggingface_config().is_ok() {
             warnings.extend(self.update_architecture()?);
@@ -274,6 +278,7 @@ impl PipelineConfig {
                 Format::Gguf => None,
                 _ => score_tokens(folder)?,
             },
+            config_json: self._huggingface_config.given().map(|given| given.to_string().into()),
         };
         let config_json = folder.join("config.json");
         let checkpoint = Checkpoint::from_weights(weights, &config_json, options);

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -152,7 +151,7 @@ impl TextStream {
         self.account.note(at, &event);
         self.over = matches!(event, EventKind::Finished { .. } | EventKind::Failed(_));
         match event {
-            EventKind::Failed(error) => Err(owned(error)),
+            EventKind::Failed(error) => Err(Error::owned(error)),
             event => Ok(event),
         }
     }
@@ -231,7 +230,7 @@ impl BatchStream {
             let (draft, account) = &mut self.drafts[index];
             account.note(at, &kind);
             if let EventKind::Failed(error) = kind {
-                return Ok(Some((index, Err(owned(error)))));
+                return Ok(Some((index, Err(Error::owned(error)))));
             }
             if let Some(reason) = draft.take(kind) {
                 let completion = std::mem::take(draft).complete(reason, account);
@@ -244,14 +243,6 @@ impl BatchStream {
 
 /// The index of a request in its batch, and its answer.
 pub type IndexedCompletion = (usize, Result<Completion, Error>);
-
-/// An error that the worker may have sent to several requests.
-fn owned(error: Arc<Error>) -> Error {
-    Arc::try_unwrap(error).unwrap_or_else(|shared| match &*shared {
-        Error::Defect(problem) => Error::Defect(problem.clone()),
-        other => Error::Defect(other.to_string()),
-    })
-}
 
 impl Stream for BatchStream {
     /// An error ends the stream: the worker has ended. What goes wrong in one request is [`EventKind::Failed`].

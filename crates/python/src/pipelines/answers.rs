@@ -18,7 +18,7 @@ use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use super::error::{pipelines_error, prompt_error};
-use super::parts::{Call, PartReader, Parts};
+use super::parts::{Call, CallDelta, PartReader, Parts};
 use super::waiting::wait;
 use super::wakeups::{InboxWaker, Wakeups};
 use crate::buffer::Buffer;
@@ -105,8 +105,10 @@ impl Batch {
     }
 }
 
-/// Text, tokens, log-probabilities and, at the end, the reason and the usage; reasoning and calls.
-type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>, String, Vec<Call>);
+/// Text, tokens, log-probabilities and, at the end, the reason and the usage; the new parts that are no text.
+type Chunk = (String, Vec<u32>, Vec<Scores>, Option<Reason>, Option<UsageTuple>, OtherParts);
+/// Reasoning, calls that became whole, and what is new of calls.
+type OtherParts = (String, Vec<Call>, Vec<CallDelta>);
 
 /// Prompt tokens, cached prompt tokens, and generated tokens.
 type UsageTuple = (usize, usize, usize);
@@ -218,9 +220,7 @@ impl Answers {
                 Poll::Ready(event.map(|event| {
                     let event = event?;
                     if let EventKind::Failed(error) = event.kind {
-                        return Err(
-                            Arc::try_unwrap(error).unwrap_or_else(|shared| Error::Defect(shared.to_string()))
-                        );
+                        return Err(Error::owned(error));
                     }
                     let chunk = chunks[event.index].take(event.kind);
                     Ok(chunk.map(|(chunk, warnings)| Item::PromptChunk(event.index, chunk, warnings)))
@@ -372,14 +372,17 @@ impl Incoming {
 }
 
 /// Two parts of an answer as one.
-fn joined((mut text, mut tokens, mut scores, _, _, mut reasoning, mut calls): Chunk, next: Chunk) -> Chunk {
-    let (more, further, others, reason, usage, thought, called) = next;
+fn joined((mut text, mut tokens, mut scores, _, _, parts): Chunk, next: Chunk) -> Chunk {
+    let (more, further, others, reason, usage, (thought, called, new)) = next;
+    let (mut reasoning, mut calls, deltas) = parts;
     text.push_str(&more);
     tokens.extend(further);
     scores.extend(others);
     reasoning.push_str(&thought);
     calls.extend(called);
-    (text, tokens, scores, reason, usage, reasoning, calls)
+    let mut all = Parts { deltas, ..Parts::default() };
+    new.into_iter().for_each(|delta| all.add_delta(delta));
+    (text, tokens, scores, reason, usage, (reasoning, calls, all.deltas))
 }
 
 impl Item {
@@ -476,7 +479,7 @@ impl Chunks {
 
 fn chunk(parts: Parts, tokens: Vec<u32>, scores: Vec<Scores>, end: Option<(Reason, UsageTuple)>) -> Chunk {
     let (reason, usage) = end.unzip();
-    (parts.text, tokens, scores, reason, usage, parts.reasoning, parts.calls)
+    (parts.text, tokens, scores, reason, usage, (parts.reasoning, parts.calls, parts.deltas))
 }
 
 /// The reason of an end: an answer that has calls waits for their results, unless it was cut off.

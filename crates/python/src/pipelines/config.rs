@@ -1,7 +1,7 @@
 //! Configurations as Python's class `PipelineConfig` makes them.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use perihelion::pipelines::config::{
     FIELDS, Layers, Origin, PipelineConfig, SupportedEncoding, WeightsConverter, machine,
@@ -22,10 +22,21 @@ pub(crate) struct Config(Mutex<PipelineConfig>);
 #[pymethods]
 impl Config {
     /// `fields` are names and values, as JSON. `converter.convert(name)` gives a tensor another name, or `None`.
+    /// `config_json` takes the place of the file.
     #[new]
-    #[pyo3(signature = (fields, weights_repo_id, converter))]
-    fn new(fields: &str, weights_repo_id: Option<String>, converter: Option<Py<PyAny>>) -> PyResult<Config> {
+    #[pyo3(signature = (fields, weights_repo_id, converter, config_json))]
+    fn new(
+        fields: &str,
+        weights_repo_id: Option<String>,
+        converter: Option<Py<PyAny>>,
+        config_json: Option<&str>,
+    ) -> PyResult<Config> {
         let mut config = read(fields)?.map_err(pipelines_error)?;
+        if let Some(json) = config_json {
+            let given: Map<String, Value> = serde_json::from_str(json)
+                .map_err(|error| PyValueError::new_err(format!("_huggingface_config: {error}")))?;
+            config._huggingface_config = Arc::new(Value::Object(given)).into();
+        }
         config._weights_repo_id = weights_repo_id;
         config._weights_converter = converter.map(|converter| {
             WeightsConverter::new(move |name| Python::attach(|py| convert(py, &converter, name)))
@@ -52,9 +63,9 @@ impl Config {
         Ok((fields(plan.config()), plan.warnings().to_vec()))
     }
 
-    /// `config.json`, as it is.
+    /// `config.json`, with the defaults of the model's family.
     fn huggingface_config(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, |config| config.huggingface_config().map(|json| json.to_string()))
+        self.ask(py, |config| config.complete_huggingface_config().map(|json| json.to_string()))
     }
 
     /// The architecture that the model's files name, and warnings.

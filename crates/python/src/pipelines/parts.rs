@@ -1,9 +1,12 @@
-//! The parts of answers to conversations: text, reasoning, and calls that are whole.
+//! The parts of answers to conversations: text, reasoning, and calls as they are made and once they are whole.
 
 use perihelion::pipelines::{AnswerEvent, AnswerParser, AnswerReader};
 
 /// Index, the id that the model gave, name, and arguments in JSON.
 pub(super) type Call = (usize, Option<String>, String, String);
+
+/// What is new of a call: its index; at its beginning, the id that the model gave and the name; more of the arguments.
+pub(super) type CallDelta = (usize, Option<String>, Option<String>, String);
 
 /// The new parts of an answer.
 #[derive(Default)]
@@ -11,6 +14,19 @@ pub(super) struct Parts {
     pub(super) text: String,
     pub(super) reasoning: String,
     pub(super) calls: Vec<Call>,
+    pub(super) deltas: Vec<CallDelta>,
+}
+
+impl Parts {
+    /// Adds to what is new of a call.
+    pub(super) fn add_delta(&mut self, delta: CallDelta) {
+        match self.deltas.last_mut() {
+            Some((index, .., arguments)) if *index == delta.0 && delta.2.is_none() => {
+                arguments.push_str(&delta.3)
+            }
+            _ => self.deltas.push(delta),
+        }
+    }
 }
 
 /// Reads an answer while it is made.
@@ -58,12 +74,14 @@ impl PartReader {
                 AnswerEvent::Text(text) => parts.text.push_str(&text),
                 AnswerEvent::Reasoning(text) => parts.reasoning.push_str(&text),
                 AnswerEvent::ToolCallStarted { index, id, name } => {
+                    parts.add_delta((index, id.clone(), Some(name.clone()), String::new()));
                     self.open = Some((index, id, name, String::new()));
                 }
-                AnswerEvent::ToolCallArguments { delta, .. } => {
+                AnswerEvent::ToolCallArguments { index, delta } => {
                     if let Some((.., arguments)) = &mut self.open {
                         arguments.push_str(&delta);
                     }
+                    parts.add_delta((index, None, None, delta));
                 }
                 AnswerEvent::ToolCallFinished { .. } => {
                     self.has_calls = true;

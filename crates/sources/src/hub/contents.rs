@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::cache::{INCOMPLETE, MAX_DEPTH};
 use super::names::is_commit;
-use super::{Hub, is_repo_id};
+use super::{Hub, is_repo_id, web};
 use crate::Error;
 
 /// What names of folders with a repository begin with.
@@ -92,11 +92,14 @@ impl Hub {
         let mut contents = CacheContents::default();
         for repo in entries(&self.cache)? {
             let name = repo.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !KINDS.iter().any(|kind| name.starts_with(kind)) {
-                continue;
+            let mut files = Vec::new();
+            if name.starts_with(web::PREFIX) {
+                add_files(&repo, 0, &mut files)?;
+            } else if KINDS.iter().any(|kind| name.starts_with(kind)) {
+                contents.repos += 1;
+                files = stored_files(&repo)?;
             }
-            contents.repos += 1;
-            for (file, metadata) in stored_files(&repo)? {
+            for (file, metadata) in files {
                 contents.bytes = contents.bytes.saturating_add(metadata.len());
                 if file.extension().is_some_and(|extension| extension == INCOMPLETE) {
                     contents.incomplete.push(file);

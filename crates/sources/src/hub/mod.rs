@@ -15,6 +15,7 @@ mod settings;
 mod shards;
 #[cfg(all(test, feature = "hub"))]
 mod tests;
+mod web;
 
 pub use cache::{RepoFile, Snapshot};
 pub use contents::{CacheContents, CachedRepo};
@@ -27,3 +28,4 @@ pub use shards::sets;
 pub(crate) use cache::{MAX_DEPTH, list_files};
 pub(crate) use online::Online;
 pub(crate) use shards::{index_of, missing_part, parts_of};
+pub(crate) use web::WebFile;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Hub, ModelInfo, Progress, Repo};
+use super::{Hub, ModelInfo, Progress, Repo, WebFile};
 use crate::Error;
 
 /// A connection to a hub; in this build there are none.
@@ -37,6 +37,23 @@ impl Remote {
         _: bool,
         _: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<Vec<PathBuf>, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn web_size(&self, _: &WebFile) -> Result<u64, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn web_header(&self, _: &WebFile) -> Result<weights::FileHeader, Error> {
+        match *self {}
+    }
+
+    pub(crate) fn fetch_web(
+        &self,
+        _: &WebFile,
+        _: bool,
+        _: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<(), Error> {
         match *self {}
     }
 }

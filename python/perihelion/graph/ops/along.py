@@ -32,10 +32,7 @@ __all__ = [
 
 
 def sum(x: TensorValueLike, axis: int = -1) -> TensorValue:
-    """The sum along an axis, which stays with size 1, in the dtype of `x`: of truth values, whether any is true.
-
-    To count truth values, cast them to an integer first.
-    """
+    """The sum along an axis, which stays with size 1, in the dtype of `x`: of truth values, how many are true (int64)."""
     return _along("sum", x, axis)
 
 

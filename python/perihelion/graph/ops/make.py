@@ -32,7 +32,7 @@ def constant(value: Any, dtype: DType | None = None, device: Device | DeviceRef 
 
     Args:
         value: an array, a number, or nested lists of numbers.
-        dtype: of the elements; an array's own if not given.
+        dtype: of the elements; that of an array or a number of NumPy if not given.
         device: where the constant is; the CPU for an array, if not given.
 
     Raises:
@@ -47,6 +47,8 @@ def constant(value: Any, dtype: DType | None = None, device: Device | DeviceRef 
     dtype = None if dtype is None else DType(dtype)
     if dtype is not None and dtype.size_in_bits < 8:
         raise TypeError(f"constant: {dtype!r} is smaller than a byte")
+    if isinstance(value, np.generic) and dtype is None:
+        value = np.asarray(value)
     is_array = isinstance(value, DLPackArray)
     if not is_array and (dtype is None or device is None):
         raise ValueError("constant: a number takes a dtype and a device")

@@ -2,6 +2,7 @@
 
 mod biases;
 mod delta;
+mod entries;
 mod experts;
 mod keys;
 mod layers;

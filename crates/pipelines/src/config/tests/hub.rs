@@ -120,12 +120,9 @@ fn a_cached_model_runs_without_a_request() {
             let address = format!("{scheme}huggingface.co/ada/tiny/resolve/main/model.safetensors");
             assert_eq!(weights_in_cache(&tiny().weight_path(vec![address.into()])), "model.safetensors");
         }
-        let other = tiny().weight_path(vec!["https://example.com/model.safetensors".into()]);
+        let other = tiny().weight_path(vec!["https://example.com/model.zip".into()]);
         let error = plan_of(&other).unwrap_err().to_string();
-        assert!(
-            error.contains("weight_path") && error.contains("only addresses of models on the hub"),
-            "{error}"
-        );
+        assert!(error.contains("weight_path") && error.contains("the address must end in .gguf"), "{error}");
         // What a user names is looked for where the user is.
         let own = tiny().weight_path(vec!["model.safetensors".into()]);
         assert!(plan_of(&own).unwrap_err().to_string().contains("model.safetensors"));
@@ -258,4 +255,28 @@ fn sizes_that_nobody_says_are_unknown() {
     world.server.fail(1, "HEAD /model.safetensors", What::Header("X-Linked-Size", "unknown"));
     let asked = world.run("sizes_that_nobody_says_are_unknown", "size", false);
     assert!(asked.iter().all(|line| !line.contains("GET /cdn/model")), "{asked:?}");
+}
+
+#[test]
+fn weights_of_the_web_are_checked_by_their_headers_and_then_fetched() {
+    let Some(data) = testdata::shared("stories260k") else { return };
+    if let Some(address) = task() {
+        let config = PipelineConfig::default().weight_path(vec![address.into()]);
+        let plan = config.plan(MACHINE).unwrap();
+        if !plan.is_local() {
+            assert_eq!(plan.config().quantization_encoding, Some(SupportedEncoding::Q8_0));
+            let refused = config.clone().max_length(4096_usize);
+            assert!(plan_of(&refused).unwrap_err().to_string().contains("max_length"));
+        }
+        write(&config);
+        assert_eq!(weights_in_cache(&config), "x-Q8_0.gguf");
+        return;
+    }
+    let packed = fs::read(data.join("gguf/stories260K-Q8_0.gguf")).unwrap();
+    let world = World::new(&[("x-Q8_0.gguf".to_string(), packed)]);
+    let address = world.server.elsewhere("x-Q8_0.gguf");
+    let test = "weights_of_the_web_are_checked_by_their_headers_and_then_fetched";
+    let asked = world.run(test, &address, false);
+    assert!(asked.iter().all(|line| line == "GET /cdn/x-Q8_0.gguf"), "{asked:?}");
+    assert_eq!(world.run(test, &address, true), Vec::<String>::new());
 }

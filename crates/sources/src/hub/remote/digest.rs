@@ -23,6 +23,11 @@ impl Digest {
         }
     }
 
+    /// The digest of files of the web.
+    pub(super) fn sha256() -> Digest {
+        Digest::Sha256(Box::default())
+    }
+
     /// Its kind, for messages.
     pub(super) fn name(&self) -> &'static str {
         match self {

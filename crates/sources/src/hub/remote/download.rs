@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ureq::http::{Method, StatusCode};
 
+use super::Remote;
 use super::digest::Digest;
 use super::request::{Failure, Span, Subject};
-use super::{FileHead, Remote};
 use crate::Error;
 use crate::hub::cache::INCOMPLETE;
 use crate::hub::names::is_commit;
@@ -17,8 +17,24 @@ use crate::hub::{Progress, Repo, file_path};
 /// Bytes that are written at once.
 const CHUNK: usize = 256 << 10;
 
+/// A content that is to be received.
+pub(super) struct Content<'a> {
+    pub(super) url: &'a str,
+    pub(super) subject: Subject<'a>,
+    /// The repository or the server, for messages.
+    pub(super) origin: String,
+    /// The file's name, for messages.
+    pub(super) name: &'a str,
+    /// Its bytes.
+    pub(super) total: u64,
+    /// The digest that it must have; of a file of the web only if a user demands one.
+    pub(super) expected: Option<&'a str>,
+    /// The version that a server said it has.
+    pub(super) version: Option<&'a str>,
+}
+
 /// A file that has not wholly arrived.
-struct Partial {
+pub(super) struct Partial {
     path: PathBuf,
     file: File,
     /// Bytes that are in it.
@@ -45,11 +61,20 @@ impl Remote {
         })?;
         let storage = self.hub.cache.join(repo.folder());
         let blob = storage.join("blobs").join(&head.etag);
-        let _lock = self.lock(repo, name, &head.etag, progress)?;
+        let _lock = self.lock(&repo.folder(), name, &head.etag, progress)?;
         // The process that held the lock may have fetched it.
         let is_there = blob.metadata().is_ok_and(|found| found.is_file() && found.len() == total);
         if force || !is_there {
-            self.receive(repo, name, &head, total, &blob, progress)?;
+            let content = Content {
+                url: &self.url(repo, name),
+                subject: Subject::File(repo, name),
+                origin: repo.to_string(),
+                name,
+                total,
+                expected: Some(&head.etag),
+                version: None,
+            };
+            self.receive(&content, &blob, progress)?.0.finish(&blob)?;
         }
         let snapshot = storage.join("snapshots").join(repo.revision());
         let path = snapshot.join(file_path(name)?);
@@ -69,17 +94,17 @@ impl Remote {
         replace(&path, |temporary| fs::write(temporary, repo.revision()))
     }
 
-    /// Waits until no other thread fetches this content, in this process or another.
-    fn lock(
+    /// Waits until no other thread fetches a content of the folder in the cache, in this process or another.
+    pub(super) fn lock(
         &self,
-        repo: &Repo,
+        folder: &str,
         name: &str,
-        etag: &str,
+        content: &str,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<File, Error> {
-        let folder = self.hub.cache.join(".locks").join(repo.folder());
+        let folder = self.hub.cache.join(".locks").join(folder);
         fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        let path = folder.join(format!("{etag}.lock"));
+        let path = folder.join(format!("{content}.lock"));
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(Error::io(&path))?;
         match file.try_lock() {
@@ -93,71 +118,63 @@ impl Remote {
         Ok(file)
     }
 
-    /// Receives a content into the cache, from where an earlier run broke off.
-    fn receive(
+    /// Receives a content next to `blob`, from where an earlier run broke off. Gives it with its digest.
+    pub(super) fn receive(
         &self,
-        repo: &Repo,
-        name: &str,
-        head: &FileHead,
-        total: u64,
+        content: &Content<'_>,
         blob: &Path,
         progress: &(dyn Fn(Progress<'_>) + Sync),
-    ) -> Result<(), Error> {
-        let url = self.url(repo, name);
-        let mut partial = Partial::open(blob, &head.etag, total)?;
-        partial.check_space(total)?;
+    ) -> Result<(Partial, String), Error> {
+        let name = content.name;
+        let mut partial = Partial::open(blob, content)?;
+        partial.check_space(content.total)?;
         loop {
             let mut report = |wait, problem: &str| progress(Progress::Retrying { file: name, wait, problem });
-            self.agent.retry(&url, &mut report, || {
-                self.receive_once(
-                    &url,
-                    Subject { repo, file: Some(name) },
-                    head,
-                    total,
-                    &mut partial,
-                    progress,
-                )
-            })?;
+            self.agent
+                .retry(content.url, &mut report, || self.receive_once(content, &mut partial, progress))?;
             let kind = partial.digest.name();
-            let digest = std::mem::replace(&mut partial.digest, Digest::Unknown).finish(&head.etag);
-            if digest.eq_ignore_ascii_case(&head.etag) {
-                return partial.finish(blob);
-            }
+            let digest = std::mem::replace(&mut partial.digest, Digest::Unknown);
+            let digest = digest.finish(content.expected.unwrap_or_default());
+            let Some(expected) = content.expected.filter(|expected| !digest.eq_ignore_ascii_case(expected))
+            else {
+                return Ok((partial, digest));
+            };
             if !partial.resumed {
                 fs::remove_file(&partial.path).map_err(Error::io(&partial.path))?;
                 return Err(Error::WrongDigest {
-                    repo: repo.to_string(),
+                    repo: content.origin.clone(),
                     file: name.to_string(),
                     digest: kind,
                     found: digest,
-                    expected: head.etag.clone(),
+                    expected: expected.to_string(),
                 });
             }
-            partial.restart(&head.etag, total)?;
+            partial.restart(content)?;
         }
     }
 
     /// Receives what is missing, as far as the connection lasts.
     fn receive_once(
         &self,
-        url: &str,
-        subject: Subject<'_>,
-        head: &FileHead,
-        total: u64,
+        content: &Content<'_>,
         partial: &mut Partial,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<(), Failure> {
-        let file = subject.file.unwrap_or_default();
+        let Content { url, name: file, total, .. } = *content;
         progress(Progress::Bytes { file, done: partial.done, total });
         if partial.done == total {
             return Ok(());
         }
-        let answer = self.agent.send(Method::GET, url, Span::From(partial.done), subject)?;
+        let answer = self.agent.send(Method::GET, url, Span::From(partial.done), content.subject)?;
+        if content.version.is_some_and(|version| answer.version().is_some_and(|now| now != version)) {
+            let problem = "the file changed during the download: try again".to_string();
+            return Err(Error::Protocol { url: url.to_string(), problem }.into());
+        }
         let continues = answer.status == StatusCode::PARTIAL_CONTENT
             && answer.header("content-range").and_then(range_start) == Some(partial.done);
         if partial.done > 0 && !continues {
             // Someone on the way does not know ranges, or the content was replaced.
-            partial.restart(&head.etag, total)?;
+            partial.restart(content)?;
             if answer.status != StatusCode::OK {
                 return Err(Failure::Passing {
                     problem: "the rest cannot be had alone".into(),
@@ -186,6 +203,16 @@ impl Remote {
     }
 }
 
+impl Content<'_> {
+    /// Its digest, before anything was read.
+    fn digest(&self) -> Digest {
+        match self.subject {
+            Subject::Web => Digest::sha256(),
+            _ => Digest::of(self.expected.unwrap_or_default(), self.total),
+        }
+    }
+}
+
 impl Drop for Partial {
     /// Removes the file if nothing of it has arrived. What has is kept: the next run resumes there.
     fn drop(&mut self) {
@@ -197,13 +224,13 @@ impl Drop for Partial {
 
 impl Partial {
     /// Opens what an earlier run left, or a new file, next to where the content will be.
-    fn open(blob: &Path, etag: &str, total: u64) -> Result<Partial, Error> {
-        let folder = blob.parent().expect("a file in `blobs`");
+    fn open(blob: &Path, content: &Content<'_>) -> Result<Partial, Error> {
+        let folder = blob.parent().expect("a file in a folder of the cache");
         fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        let path = folder.join(format!("{etag}.{INCOMPLETE}"));
+        let path = blob.with_added_extension(INCOMPLETE);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(Error::io(&path))?;
-        let mut digest = Digest::of(etag, total);
+        let mut digest = content.digest();
         let (mut done, mut chunk) = (0, vec![0; CHUNK]);
         loop {
             match file.read(&mut chunk).map_err(Error::io(&path))? {
@@ -215,17 +242,17 @@ impl Partial {
             }
         }
         let mut partial = Partial { path, file, done, digest, resumed: done > 0 };
-        if done > total {
-            partial.restart(etag, total)?;
+        if done > content.total {
+            partial.restart(content)?;
         }
         Ok(partial)
     }
 
     /// Throws away what is there.
-    fn restart(&mut self, etag: &str, total: u64) -> Result<(), Error> {
+    fn restart(&mut self, content: &Content<'_>) -> Result<(), Error> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         emptied.map_err(Error::io(&self.path))?;
-        (self.done, self.digest, self.resumed) = (0, Digest::of(etag, total), false);
+        (self.done, self.digest, self.resumed) = (0, content.digest(), false);
         Ok(())
     }
 
@@ -255,7 +282,7 @@ impl Partial {
     }
 
     /// Gives the whole, checked content its name, once it is on the disk.
-    fn finish(self, blob: &Path) -> Result<(), Error> {
+    pub(super) fn finish(self, blob: &Path) -> Result<(), Error> {
         self.file.sync_all().map_err(Error::io(&self.path))?;
         fs::rename(&self.path, blob).map_err(Error::io(blob))?;
         // So that the name survives as well, where folders can be synchronized.
@@ -292,7 +319,7 @@ fn link(blob: &Path, snapshot: &Path, name: &str) -> Result<(), Error> {
 }
 
 /// Makes a file under another name, and moves it to where it belongs: others see the old one or the new one.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Error> {
+pub(super) fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), Error> {
     let unique = format!(".{}-{:016x}", std::process::id(), fastrand::u64(..));
     let temporary = path.with_file_name(unique);
     make(&temporary).and_then(|()| fs::rename(&temporary, path)).map_err(|error| {

@@ -8,7 +8,6 @@ use weights::FileHeader;
 use super::Remote;
 use super::request::{Answer, Failure, Span, Subject};
 use crate::Error;
-use crate::hub::Repo;
 
 /// The first bytes that are asked for: all of most safetensors headers.
 const FIRST: u64 = 256 << 10;
@@ -16,18 +15,18 @@ const FIRST: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 
 impl Remote {
-    /// The header of a file of weights.
-    pub(super) fn header(&self, repo: &Repo, name: &str) -> Result<FileHeader, Error> {
-        let (first, size) = self.range(repo, name, 0, FIRST)?;
-        let mut header = FileHeader::new(format!("{repo}/{name}"), size);
+    /// The header of a file of weights, whose name in messages is `label`.
+    pub(super) fn header(&self, url: &str, label: &str, subject: Subject<'_>) -> Result<FileHeader, Error> {
+        let (first, size) = self.range(url, subject, 0, FIRST)?;
+        let mut header = FileHeader::new(label.to_string(), size);
         header.push(&first);
         while let Some(needed) = header.needs()? {
             let start = header.len() as u64;
             let end = (needed as u64).max(start.saturating_mul(GROWTH)).min(size);
-            let (more, now) = self.range(repo, name, start, end)?;
+            let (more, now) = self.range(url, subject, start, end)?;
             if now != size {
                 let problem = format!("the file changed from {size} to {now} bytes during the download");
-                return Err(Error::Protocol { url: self.url(repo, name), problem });
+                return Err(Error::Protocol { url: url.to_string(), problem });
             }
             header.push(&more);
         }
@@ -35,12 +34,16 @@ impl Remote {
     }
 
     /// The bytes of a file from `start` up to `end`, or as many as there are; and how many it has in all.
-    fn range(&self, repo: &Repo, name: &str, start: u64, end: u64) -> Result<(Vec<u8>, u64), Error> {
-        let url = self.url(repo, name);
-        let subject = Subject { repo, file: Some(name) };
-        self.agent.retry(&url, &mut |_, _| (), || {
-            let answer = self.agent.send(Method::GET, &url, Span::Between(start, end), subject)?;
-            let protocol = |problem: String| Error::Protocol { url: url.clone(), problem };
+    pub(super) fn range(
+        &self,
+        url: &str,
+        subject: Subject<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(Vec<u8>, u64), Error> {
+        self.agent.retry(url, &mut |_, _| (), || {
+            let answer = self.agent.send(Method::GET, url, Span::Between(start, end), subject)?;
+            let protocol = |problem: String| Error::Protocol { url: url.to_string(), problem };
             let (skipped, size) = place(&answer, start).map_err(protocol)?;
             if size <= start {
                 return Err(protocol(format!("the file has {size} bytes, too few for a header")).into());
@@ -54,7 +57,7 @@ impl Remote {
             reader.take(length).read_to_end(&mut bytes).map_err(failed)?;
             match bytes.len() as u64 == length {
                 true => Ok((bytes, size)),
-                false => Err(passing(format!("the hub sent {} of {length} bytes", bytes.len()))),
+                false => Err(passing(format!("the server sent {} of {length} bytes", bytes.len()))),
             }
         })
     }
@@ -62,7 +65,7 @@ impl Remote {
 
 /// How many bytes come before the one that was asked for, from servers that do not know ranges; and how many the file
 /// has in all.
-fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
+pub(super) fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
     match answer.status {
         StatusCode::PARTIAL_CONTENT => {
             let range = answer.last_header("content-range").unwrap_or_default();
@@ -73,7 +76,7 @@ fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
             });
             let problem = || {
                 format!(
-                    "the hub answered with the range `{}`, expected one from byte {start}",
+                    "the server answered with the range `{}`, expected one from byte {start}",
                     range.escape_debug()
                 )
             };
@@ -83,8 +86,8 @@ fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
             let length = answer.last_header("content-length").and_then(|length| length.trim().parse().ok());
             length
                 .map(|size| (start, size))
-                .ok_or_else(|| "the hub does not tell the file's size".to_string())
+                .ok_or_else(|| "the server does not tell the file's size".to_string())
         }
-        status => Err(format!("the hub answered a range request with status {}", status.as_u16())),
+        status => Err(format!("the server answered a range request with status {}", status.as_u16())),
     }
 }

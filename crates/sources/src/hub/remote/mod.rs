@@ -4,6 +4,7 @@ mod digest;
 mod download;
 mod header;
 mod request;
+mod web;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -51,7 +52,7 @@ impl Remote {
     pub(crate) fn info(&self, repo: &Repo) -> Result<ModelInfo, Error> {
         let revision = utf8_percent_encode(repo.revision(), IN_ADDRESSES);
         let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.hub.endpoint, repo.id());
-        let subject = Subject { repo, file: None };
+        let subject = Subject::Repo(repo);
         let json = self.agent.retry(&url, &mut |_, _| (), || {
             let answer = self.agent.send(Method::GET, &url, Span::Whole, subject)?;
             answer.body_up_to(MAX_INFO)
@@ -80,7 +81,10 @@ impl Remote {
 
     /// The headers of weights files, several at once.
     pub(crate) fn headers(&self, repo: &Repo, names: &[&str]) -> Result<Vec<FileHeader>, Error> {
-        side_by_side(names, |name| self.header(repo, name))
+        side_by_side(names, |name| {
+            let label = format!("{repo}/{name}");
+            self.header(&self.url(repo, name), &label, Subject::File(repo, name))
+        })
     }
 
     /// The address of a file.
@@ -99,7 +103,7 @@ impl Remote {
     ) -> Result<FileHead, Error> {
         super::file_path(name)?;
         let url = self.url(repo, name);
-        let subject = Subject { repo, file: Some(name) };
+        let subject = Subject::File(repo, name);
         let mut report = |wait, problem: &str| progress(Progress::Retrying { file: name, wait, problem });
         let answer = self
             .agent

@@ -32,9 +32,13 @@ pub(super) struct Agent {
 
 /// What a request is about, for messages.
 #[derive(Clone, Copy)]
-pub(super) struct Subject<'a> {
-    pub(super) repo: &'a Repo,
-    pub(super) file: Option<&'a str>,
+pub(super) enum Subject<'a> {
+    /// A repository of a hub.
+    Repo(&'a Repo),
+    /// A file in one.
+    File(&'a Repo, &'a str),
+    /// A file of the web.
+    Web,
 }
 
 /// The bytes of a file that are asked for.
@@ -223,25 +227,39 @@ impl Agent {
     /// What a refusal means. The hub names its reasons in a header; others have only the status.
     fn refusal(&self, url: &str, at_hub: bool, response: &Response<Body>, subject: Subject<'_>) -> Error {
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let (repo, endpoint) = (subject.repo.to_string(), self.endpoint.clone());
         let status = response.status().as_u16();
+        let (repo, file) = match subject {
+            Subject::Repo(repo) => (repo, None),
+            Subject::File(repo, file) => (repo, Some(file)),
+            Subject::Web => {
+                let problem = match status {
+                    401 | 403 => format!(
+                        "the server refuses it (status {status}): download the file and give its path"
+                    ),
+                    404 | 410 => format!("the server has no such file (status {status})"),
+                    _ => format!("status {status}"),
+                };
+                return Error::Protocol { url: url.to_string(), problem };
+            }
+        };
+        let (id, endpoint) = (repo.to_string(), self.endpoint.clone());
         if !at_hub {
             return Error::Protocol {
                 url: url.to_string(),
                 problem: format!("its content answers status {status}"),
             };
         }
-        match (text("x-error-code").unwrap_or_default(), status, subject.file) {
+        match (text("x-error-code").unwrap_or_default(), status, file) {
             ("GatedRepo", ..) | ("", 401 | 403, _) => {
-                Error::Gated { repo, status, with_token: self.token.is_some() }
+                Error::Gated { repo: id, status, with_token: self.token.is_some() }
             }
             ("EntryNotFound", _, Some(file)) | ("", 404, Some(file)) => {
-                Error::MissingFile { repo, file: file.to_string(), nearest: None }
+                Error::MissingFile { repo: id, file: file.to_string(), nearest: None }
             }
             ("RevisionNotFound", ..) => {
-                Error::MissingRevision { repo, revision: subject.repo.revision().to_string() }
+                Error::MissingRevision { repo: id, revision: repo.revision().to_string() }
             }
-            ("RepoNotFound", ..) | ("", 404, None) => Error::MissingRepo { repo, endpoint },
+            ("RepoNotFound", ..) | ("", 404, None) => Error::MissingRepo { repo: id, endpoint },
             _ => Error::Protocol { url: url.to_string(), problem: format!("status {status}") },
         }
     }
@@ -261,6 +279,12 @@ impl Answer {
     /// A header, of the first of the answers that has it.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|headers| headers.get(name)?.to_str().ok())
+    }
+
+    /// The version of the file that the last answer states: its ETag or, without one, the time of the last change.
+    pub(super) fn version(&self) -> Option<String> {
+        let etag = self.last_header("etag").filter(|etag| !etag.starts_with("W/"));
+        Some(etag.or_else(|| self.last_header("last-modified"))?.to_string())
     }
 
     /// A header of the last answer.

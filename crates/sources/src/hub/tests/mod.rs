@@ -1,6 +1,7 @@
 //! Downloads from a hub that plays tricks.
 
 mod headers;
+mod web;
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,0 +1,153 @@
+//! The entries of a `config.json` with those that it leaves out.
+
+use serde_json::{Map, Value};
+
+use super::Config;
+use crate::architectures::{Architecture, EncoderArchitecture};
+use crate::{Activation, EncoderConfig, Error};
+
+impl Config {
+    /// The entries of a `config.json`, and of those that it leaves out the ones that its family reads, with the values
+    /// that the family has for them. Of a model that sees, they are added to the text half. A configuration of an
+    /// unknown architecture stays as it is.
+    ///
+    /// # Errors
+    /// If it is no object, names no architecture, or cannot be read.
+    pub fn complete_hugging_face(source_name: &str, json: &str) -> Result<Value, Error> {
+        let mut entries: Map<String, Value> = weights::from_json(json.as_bytes())
+            .map_err(|error| Error::config(source_name, error.to_string()))?;
+        let name = Config::architecture_of_hugging_face(source_name, json)?;
+        let name = Config::meant_architecture(json, name);
+        let family = EncoderArchitecture::from_hugging_face(&name).map(|encoder| encoder.family);
+        let family = match family {
+            Some(family) => family,
+            None => match Architecture::from_hugging_face(&name) {
+                Ok(family) => Some(family),
+                Err(_) => return Ok(entries.into()),
+            },
+        };
+        let config = Config::from_hugging_face_as(source_name, json, name)?;
+        let half = ["text_config", "llm_config"]
+            .into_iter()
+            .find(|half| entries.get(*half).is_some_and(Value::is_object));
+        let eps = match family {
+            Some(_) => config.norm_eps,
+            None => EncoderConfig::from_hugging_face(source_name, json)?.norm_eps,
+        };
+        let missing = config.entries(family, eps);
+        let Some(half) = half else { return Ok(with(entries, missing).into()) };
+        if let Some(Value::Object(text)) = entries.get_mut(half) {
+            *text = with(std::mem::take(text), missing);
+        }
+        Ok(entries.into())
+    }
+
+    /// What it says, under the keys of Hugging Face files that a family reads; an encoder is of no family.
+    fn entries(&self, family: Option<&Architecture>, norm_eps: f32) -> Vec<(&'static str, Value)> {
+        let reads = |key: &str| family.is_some_and(|family| family.keys.contains(&key));
+        let mut entries = vec![
+            ("vocab_size", self.vocab.into()),
+            ("hidden_size", self.hidden.into()),
+            ("intermediate_size", self.feed_forward.into()),
+            ("num_hidden_layers", self.layers.into()),
+            ("num_attention_heads", self.heads.into()),
+            ("max_position_embeddings", self.context_length.into()),
+        ];
+        let eps = ["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"];
+        let eps = eps.into_iter().find(|key| reads(key)).or(family.is_none().then_some("layer_norm_eps"));
+        entries.extend(eps.map(|key| (key, shortest(norm_eps))));
+        if family.is_some() && self.rope.dims > 0 {
+            entries.push(("rope_theta", self.rope.theta.into()));
+        }
+        entries.extend(self.tied.map(|tied| ("tie_word_embeddings", tied.into())));
+        let activation = self.activation.filter(|_| family.is_none() || reads("hidden_act"));
+        let activation = activation.and_then(Activation::to_hugging_face);
+        entries.extend(activation.map(|name| ("hidden_act", name.into())));
+        let window = self.window.map_or(Value::Null, Value::from);
+        let [count, per_token, width] = match self.experts {
+            Some(experts) => [experts.count, experts.per_token, experts.width].map(Value::from),
+            None => [Value::Null, Value::Null, Value::Null],
+        };
+        let own = [
+            ("num_key_value_heads", self.kv_heads.into()),
+            ("head_dim", self.head_dim.into()),
+            ("sliding_window", window),
+            ("num_local_experts", count.clone()),
+            ("num_experts", count.clone()),
+            ("n_routed_experts", count),
+            ("num_experts_per_tok", per_token),
+            ("moe_intermediate_size", width),
+        ];
+        entries.extend(own.into_iter().filter(|(key, _)| reads(key)));
+        entries
+    }
+}
+
+/// Entries, and those that they leave out.
+fn with(mut entries: Map<String, Value>, missing: Vec<(&'static str, Value)>) -> Map<String, Value> {
+    for (key, value) in missing {
+        entries.entry(key).or_insert(value);
+    }
+    entries
+}
+
+/// The number as the shortest decimal that means it.
+fn shortest(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn complete(json: Value) -> Value {
+        Config::complete_hugging_face("config.json", &json.to_string()).unwrap()
+    }
+
+    #[test]
+    fn left_out_entries_have_the_defaults_of_the_family() {
+        // As `transformers.LlamaConfig(hidden_size=64, num_attention_heads=4, rms_norm_eps=1e-5)` has them.
+        let llama = complete(json!({
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4, "rms_norm_eps": 1e-5,
+            "own_key": [1],
+        }));
+        let expected = [
+            ("hidden_size", json!(64)),
+            ("rms_norm_eps", json!(1e-5)),
+            ("own_key", json!([1])),
+            ("vocab_size", json!(32000)),
+            ("intermediate_size", json!(11008)),
+            ("num_hidden_layers", json!(32)),
+            ("num_key_value_heads", json!(4)),
+            ("head_dim", json!(16)),
+            ("max_position_embeddings", json!(2048)),
+            ("rope_theta", json!(10000.0)),
+        ];
+        for (key, value) in expected {
+            assert_eq!(llama[key], value, "{key}");
+        }
+        let defaults = complete(json!({"architectures": ["LlamaForCausalLM"]}));
+        assert_eq!((&defaults["rms_norm_eps"], &defaults["hidden_size"]), (&json!(1e-6), &json!(4096)));
+        let unknown = json!({"architectures": ["NobodyForCausalLM"], "hidden_size": 64});
+        assert_eq!(complete(unknown.clone()), unknown);
+    }
+
+    #[test]
+    fn encoders_and_text_halves_are_completed() {
+        let bert = complete(json!({
+            "architectures": ["BertModel"], "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 32,
+        }));
+        assert_eq!(bert["layer_norm_eps"], json!(1e-12), "{bert}");
+        assert_eq!(bert.get("num_key_value_heads"), None);
+        let seeing = complete(json!({
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "text_config": {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2},
+        }));
+        assert_eq!(seeing.get("vocab_size"), None);
+        assert_eq!(seeing["text_config"]["num_hidden_layers"], 2);
+        assert!(seeing["text_config"]["vocab_size"].is_u64(), "{seeing}");
+    }
+}
