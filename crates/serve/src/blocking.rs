@@ -1,5 +1,7 @@
 //! Work that blocks or takes long, on threads where it holds up no other request.
 
+use std::any::Any;
+
 use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::header;
@@ -23,10 +25,16 @@ const LARGE_BODY: u64 = 64 << 10;
 pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(defect) => Err(Error::Defect(defect.to_string()).into()),
-    }
+    let result = run_boxed(Box::new(move || -> Box<dyn Any + Send> { Box::new(work()) })).await?;
+    *result.downcast().expect("the work returns a result of this type")
+}
+
+/// Does work of any type. Tokio's task is compiled for this type only, since it is much code.
+async fn run_boxed(
+    work: Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>,
+) -> Result<Box<dyn Any + Send>, ApiError> {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.map_err(|defect| Error::Defect(defect.to_string()).into())
 }
 
 /// Does work on so many bytes: at once if they are few.

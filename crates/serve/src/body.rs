@@ -139,26 +139,30 @@ impl Fields {
             // A `?` stands for an optional value, which is no part of the path in JSON.
             unknown.insert(excerpt(&path.to_string().replace(".?", ""), MAX_PATH).into_owned());
         };
+        // Not the closure itself: its type would be another for each group, and so would all code that reads their parts.
+        let mut note: &mut dyn FnMut(serde_ignored::Path<'_>) = &mut note;
         let reader = serde_ignored::Deserializer::new(Typed(&self.object), &mut note);
-        let group = serde_path_to_error::deserialize(reader).map_err(|error| {
-            let path = error.path().to_string();
-            let problem = error.inner().to_string();
-            let named = |start: &str| problem.strip_prefix(start)?.strip_suffix('`');
-            match (&path[..], named("missing field `"), named("duplicate field `")) {
-                (".", Some(name), _) => ApiError::invalid(name, &problem),
-                (_, _, Some(name)) => {
-                    ApiError::invalid(name, format!("{name} is given under two of its names: give one"))
-                }
-                (".", ..) => ApiError::bad_request(problem),
-                _ => ApiError::invalid(&path, format!("{path}: {problem}")),
-            }
-        })?;
+        let group = serde_path_to_error::deserialize(reader)
+            .map_err(|error| unreadable(&error.path().to_string(), error.inner().to_string()))?;
         self.unnamed += unnamed;
         self.unknown = Some(match self.unknown.take() {
             Some(before) => common(&before, &unknown),
             None => unknown,
         });
         Ok(group)
+    }
+}
+
+/// The error for a problem with the field at a path; `.` is the object itself.
+fn unreadable(path: &str, problem: String) -> ApiError {
+    let named = |start: &str| problem.strip_prefix(start)?.strip_suffix('`');
+    match (path, named("missing field `"), named("duplicate field `")) {
+        (".", Some(name), _) => ApiError::invalid(name, &problem),
+        (_, _, Some(name)) => {
+            ApiError::invalid(name, format!("{name} is given under two of its names: give one"))
+        }
+        (".", ..) => ApiError::bad_request(problem),
+        _ => ApiError::invalid(path, format!("{path}: {problem}")),
     }
 }
 
@@ -180,26 +184,8 @@ where
 {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        if let Err(error) = check_content_type(request.uri().path(), request.headers()) {
-            // The body is read all the same, as hyper closes connections with an unread one, which clients may use again.
-            if !request.headers().contains_key(header::EXPECT) {
-                let _ = Bytes::from_request(request, state).await;
-            }
-            return Err(error);
-        }
-        let (mut parts, body) = request.into_parts();
-        let Ok(context) = Context::from_request_parts(&mut parts, state).await;
-        let bytes =
-            Bytes::from_request(Request::from_parts(parts, body), state).await.map_err(|rejection| {
-                let status = rejection.status();
-                let code = if status == StatusCode::PAYLOAD_TOO_LARGE {
-                    "body_too_large"
-                } else {
-                    "invalid_request_error"
-                };
-                ApiError::new(status, code, rejection.body_text())
-            })?;
+    async fn from_request(request: Request, _: &S) -> Result<Body<T>, ApiError> {
+        let (context, bytes) = receive(request).await?;
         let (body, ignored) = blocking::run_on(bytes.len(), move || read(bytes)).await?;
         context.note(|facts| {
             facts.ignored.extend(ignored.paths);
@@ -207,6 +193,29 @@ where
         });
         Ok(Body(body))
     }
+}
+
+/// The context of a request and the bytes of its body.
+///
+/// # Errors
+/// If the body is not said to be JSON, is too large, or cannot be received.
+async fn receive(request: Request) -> Result<(Context, Bytes), ApiError> {
+    if let Err(error) = check_content_type(request.uri().path(), request.headers()) {
+        // The body is read all the same, as hyper closes connections with an unread one, which clients may use again.
+        if !request.headers().contains_key(header::EXPECT) {
+            let _ = Bytes::from_request(request, &()).await;
+        }
+        return Err(error);
+    }
+    let (mut parts, body) = request.into_parts();
+    let Ok(context) = Context::from_request_parts(&mut parts, &()).await;
+    let bytes = Bytes::from_request(Request::from_parts(parts, body), &()).await.map_err(|rejection| {
+        let status = rejection.status();
+        let code =
+            if status == StatusCode::PAYLOAD_TOO_LARGE { "body_too_large" } else { "invalid_request_error" };
+        ApiError::new(status, code, rejection.body_text())
+    })?;
+    Ok((context, bytes))
 }
 
 /// The groups of a body, and its fields that have no effect.
@@ -218,7 +227,7 @@ fn read<T: RequestBody>(bytes: Bytes) -> Result<(T, Ignored), ApiError> {
     drop(bytes);
     let body = T::read(&mut fields)?;
     let ignored = fields.into_ignored();
-    check_spelling::<T>(&ignored.paths)?;
+    check_spelling(&ignored.paths, T::schema, T::schemas)?;
     Ok((body, ignored))
 }
 
@@ -301,14 +310,18 @@ fn too_deep(bytes: &[u8]) -> Option<usize> {
 
 /// Refuses unknown fields that are one or two letters away from a known one, unless they are those of other servers. The time
 /// is bounded: clients choose how many fields there are, and how long.
-fn check_spelling<T: ToSchema>(unknown: &BTreeSet<String>) -> Result<(), ApiError> {
+fn check_spelling(
+    unknown: &BTreeSet<String>,
+    schema: fn() -> RefOr<Schema>,
+    schemas: fn(&mut Vec<(String, RefOr<Schema>)>),
+) -> Result<(), ApiError> {
     let mut top = unknown.iter().filter(|path| !path.contains('.') && !is_foreign(path)).peekable();
     if top.peek().is_none() {
         return Ok(());
     }
-    let (mut known, mut schemas) = (Vec::new(), Vec::new());
-    T::schemas(&mut schemas);
-    properties(&T::schema(), &schemas, &mut known);
+    let (mut known, mut groups) = (Vec::new(), Vec::new());
+    schemas(&mut groups);
+    properties(&schema(), &groups, &mut known);
     let longest = known.iter().map(String::len).max().unwrap_or(0) + MAX_DISTANCE;
     for name in top.filter(|name| name.chars().count() <= longest).take(MAX_COMPARED) {
         let near = known.iter().filter_map(|field| Some((distance(name, field)?, field)));
