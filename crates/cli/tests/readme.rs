@@ -14,6 +14,7 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "docs/command.md",
+    "docs/compare-logits.md",
     "docs/add-a-kernel.md",
     "docs/add-a-pass.md",
     "docs/add-a-quantization.md",
