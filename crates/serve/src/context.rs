@@ -24,8 +24,7 @@ use crate::models::ActiveModel;
 use crate::operations::metrics::Answers;
 use crate::server::{Shared, Work};
 use crate::stamp;
-#[cfg(feature = "otlp")]
-use crate::traces::{self, SpanFacts};
+use crate::traces::{self, Parent, SpanFacts};
 
 /// The header with the id of a request, taken from the client or made.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -150,8 +149,7 @@ pub(crate) struct Record {
     /// Its place among the requests of the server.
     number: u64,
     /// The trace that it is part of.
-    #[cfg(feature = "otlp")]
-    parent: opentelemetry::Context,
+    parent: Parent,
     /// Why it is to end before its answer does, if it is.
     cancelled: watch::Sender<Option<ApiError>>,
     /// Counted until the request is over.
@@ -185,7 +183,6 @@ pub(crate) struct Facts {
     /// The code of the error that it ended with, and what that says.
     pub(crate) error: Option<&'static str>,
     message: Option<String>,
-    #[cfg(feature = "otlp")]
     pub(crate) span: SpanFacts,
 }
 
@@ -235,10 +232,9 @@ impl Context {
     }
 
     /// Notes parts of the request's span, if it has one. `content` is whether it has prompts and answers.
-    #[cfg(feature = "otlp")]
     pub(crate) fn trace(&self, note: impl FnOnce(&mut SpanFacts, bool)) {
         if let Some(traces) = &self.0.server.traces {
-            note(&mut self.facts().span, traces.content);
+            note(&mut self.facts().span, traces.has_content());
         }
     }
 
@@ -342,7 +338,6 @@ impl Drop for Record {
             facts.answers.iter().for_each(Answers::note_end);
             facts.permit.iter().for_each(|permit| permit.charge(facts.tokens()));
             let report = RequestReport::ended(self, &facts);
-            #[cfg(feature = "otlp")]
             if let Some(traces) = &self.server.traces {
                 traces.send(&report, &facts, &self.parent);
             }
@@ -373,7 +368,6 @@ pub(crate) async fn attach(
     let is_http2 = request.version() == Version::HTTP_2;
     let open = connection.as_ref().map(|connection| connection.request(is_http2));
     let requests = &server.requests;
-    #[cfg(feature = "otlp")]
     let parent = server.traces.as_ref().map(|_| traces::parent(request.headers())).unwrap_or_default();
     let context = Context(requests.begin(|number| Record {
         server: Arc::clone(&server),
@@ -383,7 +377,6 @@ pub(crate) async fn attach(
         route,
         facts: Mutex::default(),
         number,
-        #[cfg(feature = "otlp")]
         parent,
         cancelled: watch::Sender::new(None),
         _work: work,

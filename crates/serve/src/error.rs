@@ -101,7 +101,6 @@ pub enum Error {
     },
 
     /// A collector of traces whose address is not one.
-    #[cfg(feature = "otlp")]
     #[error("traces: {0}")]
     Traces(String),
 

@@ -45,7 +45,7 @@ mod stamp;
 mod text;
 mod texts;
 mod timings;
-#[cfg(feature = "otlp")]
+#[cfg_attr(not(feature = "otlp"), path = "no_traces.rs")]
 mod traces;
 mod truncation;
 
@@ -56,5 +56,4 @@ pub use kv_events::{KvEventsConfig, KvEventsFormat, KvEventsHash, VLLM_SEED};
 pub use listener::{Address, TlsFiles, is_ready};
 pub use models::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 pub use server::{Server, ServerConfig, ServerHandle};
-#[cfg(feature = "otlp")]
 pub use traces::TraceConfig;

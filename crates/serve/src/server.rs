@@ -24,7 +24,6 @@ use crate::openai::responses::ResponseStore;
 use crate::operations::metrics::Metrics;
 use crate::requests::Requests;
 use crate::router::router;
-#[cfg(feature = "otlp")]
 use crate::traces::{TraceConfig, Traces};
 
 /// How a server listens, and what it refuses.
@@ -58,8 +57,7 @@ pub struct ServerConfig {
     pub max_stored_responses: usize,
     /// The most bytes of them together.
     pub max_stored_bytes: usize,
-    /// Where the server sends a span of each request to a model, if it does.
-    #[cfg(feature = "otlp")]
+    /// Where the server sends a span of each request to a model, if it does: only with the feature `otlp`.
     pub traces: Option<TraceConfig>,
     /// Where the server publishes which pages its cache holds, if it does.
     pub kv_events: Option<KvEventsConfig>,
@@ -103,7 +101,6 @@ impl Default for ServerConfig {
             reasoning: true,
             max_stored_responses: 1000,
             max_stored_bytes: 64 << 20,
-            #[cfg(feature = "otlp")]
             traces: None,
             kv_events: None,
             max_connections: 1024,
@@ -133,7 +130,6 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     pub(crate) metrics: Metrics,
     pub(crate) log: AccessLog,
-    #[cfg(feature = "otlp")]
     pub(crate) traces: Option<Traces>,
     /// Whether the models that are to be in memory from the start are not all there.
     is_starting: AtomicBool,
@@ -352,7 +348,6 @@ impl Server {
             requests: Requests::default(),
             metrics: Metrics::default(),
             log: AccessLog::new(config.log),
-            #[cfg(feature = "otlp")]
             traces: config.traces.as_ref().map(|traces| Traces::start(traces, &config.build)).transpose()?,
             is_starting: AtomicBool::new(true),
             stop: watch::Sender::new(false),
@@ -402,7 +397,6 @@ impl Server {
         runtime.shutdown_background();
         tracing::info!("ended");
         shared.log.finish();
-        #[cfg(feature = "otlp")]
         shared.traces.iter().for_each(Traces::finish);
     }
 }

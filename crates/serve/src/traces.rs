@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::{HeaderMap, Request as HttpRequest, Response as HttpResponse};
+pub(crate) use opentelemetry::Context as Parent;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Event, Span, SpanBuilder, SpanKind, Status, TracerProvider};
-use opentelemetry::{Array, Context as Parent, InstrumentationScope, KeyValue, StringValue, Value};
+use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HeaderExtractor, HttpClient, HttpError};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
@@ -65,7 +66,7 @@ pub struct TraceConfig {
 pub(crate) struct Traces {
     tracer: SdkTracer,
     provider: SdkTracerProvider,
-    pub(crate) content: bool,
+    content: bool,
 }
 
 /// The facts of a request that only its span holds.
@@ -95,6 +96,11 @@ impl Traces {
             .build();
         let scope = InstrumentationScope::builder("perihelion-serve").with_schema_url(SCHEMA).build();
         Ok(Traces { tracer: provider.tracer_with_scope(scope), provider, content: config.content })
+    }
+
+    /// Whether spans have prompts and answers.
+    pub(crate) fn has_content(&self) -> bool {
+        self.content
     }
 
     /// Sends the span of a request that is over. Its trace goes on from the one that the client gave.

@@ -96,7 +96,6 @@ impl Generation {
             facts.model = Some(model.id.clone());
             facts.prompt_tokens = usage.prompt_tokens;
         });
-        #[cfg(feature = "otlp")]
         context.trace(|span, content| span.begin(&samples, n, content));
         let stream = generator.try_batch(samples)?;
         context.note(|facts| facts.answers = Some(answers));
@@ -212,7 +211,6 @@ impl Generation {
             _ => {}
         }
         let delta = Delta::of_event(kind, &mut choice.reading)?;
-        #[cfg(feature = "otlp")]
         self.context.trace(|span, content| span.note(index, &delta, content));
         let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
         if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {

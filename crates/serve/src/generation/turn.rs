@@ -121,7 +121,6 @@ impl Turn {
         context: &Context,
     ) -> Result<Reading, ApiError> {
         let generator = model.loaded.generator()?.clone();
-        #[cfg(feature = "otlp")]
         context.trace(|span, content| span.note_prompt(&self.prompt, content));
         let field = self.form.as_ref().map_or("tools", |form| form.field);
         // Grammars may take long to compile, however short they are.

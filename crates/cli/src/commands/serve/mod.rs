@@ -6,7 +6,7 @@ mod limits;
 mod model_settings;
 mod notify;
 mod settings_file;
-#[cfg(feature = "otlp")]
+#[cfg_attr(not(feature = "otlp"), path = "no_traces.rs")]
 mod traces;
 
 use std::ffi::OsString;
@@ -41,7 +41,6 @@ use answers::AnswerFlags;
 use kv_events::KvEventsFlags;
 use limits::Limits;
 use model_settings::ModelSettingsFlags;
-#[cfg(feature = "otlp")]
 use traces::TraceFlags;
 
 const EXAMPLES: &str = "\
@@ -155,7 +154,6 @@ pub(crate) struct Arguments {
     answers: AnswerFlags,
     #[command(flatten)]
     kv_events: KvEventsFlags,
-    #[cfg(feature = "otlp")]
     #[command(flatten)]
     traces: TraceFlags,
     #[command(flatten)]
@@ -294,7 +292,6 @@ impl Arguments {
             cors_origins: self.cors_origins.clone(),
             log: self.log_format,
             kv_events: self.kv_events.config(),
-            #[cfg(feature = "otlp")]
             traces: self.traces.config(),
             build: version::build(),
             models: ModelSettings {
