@@ -80,6 +80,20 @@ def test_outputs_say_it_all(llm: LLM) -> None:
     assert stopped.token_ids == plain.token_ids[:1] and stopped.outputs[0].stop_reason == plain.token_ids[1]
 
 
+def test_logprobs_are_the_models_or_those_of_the_draw(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.7, top_k=3, seed=2, max_tokens=12, logprobs=5, logprobs_mode="processed_logprobs")
+    drawn = llm.generate("The fox", params)[0]
+    raw = params.clone()
+    raw.logprobs_mode = "raw_logprobs"
+    of_model = llm.generate("The fox", raw)[0]
+    assert of_model.token_ids == drawn.token_ids and drawn.logprobs is not None and of_model.logprobs is not None
+    for places, others in zip(drawn.logprobs, of_model.logprobs):
+        assert len(places) == 3 and sum(np.exp(place.logprob) for place in places.values()) == pytest.approx(1, abs=1e-5)
+        assert len(others) == 5 and sum(np.exp(place.logprob) for place in others.values()) < 1
+    with pytest.raises(ValueError, match='logprobs_mode is "raw": give "raw_logprobs" or "processed_logprobs"'):
+        llm.generate("The fox", SamplingParams(logprobs_mode="raw"))  # type: ignore[arg-type]
+
+
 def test_seeds_repeat_answers(llm: LLM) -> None:
     drawn = llm.generate(PROMPTS, SamplingParams(temperature=1.2, max_tokens=20))
     assert len({out.seed for out in drawn}) == len(drawn)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2s
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +109,11 @@ class SamplingParams:
     bad_words: Sequence[str] | None = None
     """Texts that answers do not have, as the tokens that spell them."""
     logits_processors: Sequence[LogitsProcessor] | None = None
-    """Called for each token, in this order. All requests wait for them, so that answers take longer. `logprobs` are those
-    of the model, before them."""
+    """Called for each token, in this order. All requests wait for them, so that answers take longer. With
+    `raw_logprobs`, `logprobs` are those before them."""
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = "raw_logprobs"
+    """Which probabilities `logprobs` reports: the model's own, or those that the token was drawn by, after penalties,
+    biases, masks, temperature and filters. Tokens that a filter left out are not among the latter."""
 
     def clone(self) -> SamplingParams:
         """A copy that can be changed, with its lists. Logits processors are the same objects.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perihelion::driver;
 use perihelion::pipelines::{
-    AddSpecial, Constraint, LogitsProcessor, ParseSpecial, Request, SamplingOptions, Tokenizer,
+    AddSpecial, Constraint, LogitsProcessor, LogprobsMode, ParseSpecial, Request, SamplingOptions, Tokenizer,
 };
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -41,6 +41,7 @@ pub(super) fn request(params: &Bound<'_, PyAny>, seed: u64) -> PyResult<Request>
             .get::<Option<BTreeMap<u32, f32>>>("logit_bias", "a dict from tokens to numbers, or None")?
             .unwrap_or_default(),
         logprobs: params.get("logprobs", count)?,
+        logprobs_mode: params.logprobs_mode()?,
         prompt_logprobs: params.get("prompt_logprobs", count)?,
         max_new_tokens: params.get("max_tokens", count)?,
         min_new_tokens: params.get("min_tokens", "a whole number, at least 0")?,
@@ -91,6 +92,16 @@ impl<'py> Params<'_, 'py> {
                 },
             }
         })
+    }
+
+    /// Which probabilities are reported.
+    fn logprobs_mode(&self) -> PyResult<LogprobsMode> {
+        let expected = "\"raw_logprobs\" or \"processed_logprobs\"";
+        match &self.get::<String>("logprobs_mode", expected)?[..] {
+            "raw_logprobs" => Ok(LogprobsMode::Raw),
+            "processed_logprobs" => Ok(LogprobsMode::Processed),
+            other => Err(PyValueError::new_err(format!("logprobs_mode is {other:?}: give {expected}"))),
+        }
     }
 
     /// One text or several.
