@@ -86,8 +86,8 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     if let (Some(saved), Some(path)) = (serialized_model_path, save_to_serialized_model_path) {
         let (saved, path) = (saved.display(), path.display());
         let problem = format!(
-            "{saved} is saved already, so there is nothing to save to {path}: leave out --serialized-model-path to \
-             compile the model again, or the file to save to"
+            "{saved} is saved already, so there is nothing to save to {path}: unset serialized_model_path to compile the \
+             model again, or leave out the file to save to"
         );
         return Err(Usage(problem).into());
     }
