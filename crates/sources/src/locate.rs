@@ -77,7 +77,7 @@ enum WeightLocation {
     /// Below the root of the repository.
     InRepo(String),
     /// At an address outside of hubs, or in the cache of what came from there.
-    Web(WebFile),
+    Web(Box<WebFile>),
 }
 
 /// Finds the files of a model without downloading them. A hub is asked at most for its list of files and their
@@ -127,7 +127,7 @@ impl<'r> Locator<'r> {
         if let Some(address) = address(path) {
             if !is_of_hub(&address) {
                 let file = WebFile::new(&self.hub()?, &address)?;
-                file.parts().into_iter().for_each(|part| self.set.add(WeightLocation::Web(part)));
+                file.parts().into_iter().for_each(|part| self.set.add(WeightLocation::Web(Box::new(part))));
                 return Ok(());
             }
             let name = ModelName::parse(&address).map_err(|error| match error {
