@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use engine::{InferenceSession, Target};
-use pipelines::config::PipelineConfig;
 use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
@@ -81,15 +80,6 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
     if let Some(path) = &arguments.target {
         let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;
         source.set("save_to_serialized_model_path", &text.into())?;
-    }
-    let PipelineConfig { serialized_model_path, save_to_serialized_model_path, .. } = source.config();
-    if let (Some(saved), Some(path)) = (serialized_model_path, save_to_serialized_model_path) {
-        let (saved, path) = (saved.display(), path.display());
-        let problem = format!(
-            "{saved} is saved already, so there is nothing to save to {path}: unset serialized_model_path to compile the \
-             model again, or leave out the file to save to"
-        );
-        return Err(Usage(problem).into());
     }
     let session = arguments.threads.session()?;
     let target = arguments.compile_for.as_deref().map(|text| target(text, &session)).transpose()?;

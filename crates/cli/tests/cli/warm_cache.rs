@@ -27,22 +27,6 @@ fn saved_models_start_and_their_size_is_reported() {
 }
 
 #[test]
-fn saved_models_are_not_saved_again() {
-    let folder = Folder::new("warm-again");
-    let (model, first) = (storyteller(), folder.path().join("first.mef").display().to_string());
-    peri(&["warm-cache", &model, "--target", &first]).text();
-    let second = folder.path().join("second.mef").display().to_string();
-    for flag in ["--target", "--save-to-serialized-model-path"] {
-        let mut command = command(&["warm-cache", &model, flag, &second]);
-        let failed = command.env("PERI_SERIALIZED_MODEL_PATH", &first).output().unwrap();
-        let stderr = String::from_utf8(failed.stderr).unwrap();
-        assert_eq!(failed.status.code(), Some(2), "{stderr}");
-        let facts = format!("{first} is saved already, so there is nothing to save to {second}");
-        assert!(stderr.contains(&facts), "{stderr}");
-    }
-}
-
-#[test]
 fn without_a_target_nothing_is_saved() {
     let text = peri(&["warm-cache"]).text();
     assert!(text.starts_with("storyteller: found in "), "{text}");
