@@ -265,7 +265,7 @@ impl Builder {
         self.cast(x, if dtype == DType::Bool { DType::I64 } else { dtype })
     }
 
-    /// Integers that are used as indices, in a dtype that ops take.
+    /// Casts integers that are used as indices to a dtype that the ops take.
     #[track_caller]
     fn indices(&mut self, op: &'static str, indices: Value) -> Result<Value, Error> {
         let dtype = self.operand(op, indices)?.dtype;

@@ -53,7 +53,7 @@ pub struct CheckpointOptions {
     pub dtype: Option<DType>,
     /// The tokens whose logits score a text, of a decoder whose files say so outside of its configuration.
     pub score_tokens: Option<ScoreTokens>,
-    /// The text of a Hugging Face configuration, if not that of the file. GGUF files have their own.
+    /// Replaces the text of `config.json`. GGUF files ignore it: their metadata is their configuration.
     pub config_json: Option<Arc<str>>,
 }
 

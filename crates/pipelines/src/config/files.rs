@@ -28,7 +28,7 @@ impl PipelineConfig {
     /// The same, with the entries that the file leaves out and that the model's family has defaults for.
     ///
     /// # Errors
-    /// As [`PipelineConfig::huggingface_config`], and if entries contradict each other.
+    /// If the file cannot be read, as for [`PipelineConfig::huggingface_config`], or entries contradict each other.
     pub fn complete_huggingface_config(&self) -> Result<Value, Error> {
         let config = self.huggingface_config()?;
         let names_none = config.get("architectures").is_none() && config.get("model_type").is_none();

@@ -115,7 +115,7 @@ pub(super) fn transposed_len(dims: usize) -> usize {
     (TILE + WIDENED) * dims.next_multiple_of(LANES)
 }
 
-/// The keys of sixteen positions as f32, `[dims, 16]`, with zeros up to a whole number of sixteen dims.
+/// Copies the keys of sixteen positions as f32, `[dims, 16]`, padded with zeros to a multiple of sixteen dims.
 ///
 /// # Safety
 /// `rows` points to `[16, dims]`.
@@ -207,7 +207,7 @@ unsafe fn score_rows<S: Simd, const R: usize>(
     for (index, first) in SUM_ORDER.into_iter().enumerate() {
         let mut sums = [s.splat(0.0); R];
         for dim in (first..stride).step_by(LANES) {
-            // SAFETY: `dim` is below the dims of the keys and of each query.
+            // SAFETY: `dim < stride`, which is how many dims the keys and each query have.
             unsafe {
                 let key = s.load(keys.as_ptr().add(dim * TILE));
                 for (r, sum) in sums.iter_mut().enumerate() {

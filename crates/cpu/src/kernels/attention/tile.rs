@@ -67,7 +67,7 @@ impl<'a, T> Job<'a, T> {
 /// Elements of the scores of a tile.
 const SCORES_LEN: usize = TILE_ROWS * SCORES_STRIDE;
 
-/// So many query rows are worth transposing the keys of a range that lie row by row.
+/// From this many query rows on, it pays to transpose keys that lie row by row.
 const TRANSPOSED_FOR: usize = 2 * TILE_ROWS;
 
 /// Elements of working memory: queries and results so far of each tile, scores, the partial result of a range, and copies:
@@ -252,8 +252,8 @@ fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     }
 }
 
-/// The scores of the positions of one range that lie row by row, for all tiles that take the range: each tile of keys is
-/// transposed once for all of them.
+/// Scores the positions of one range, whose keys lie row by row, for all query tiles that take the range. Each tile of keys is
+/// transposed once and shared by them.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "tiles over a range, and the parts of the working memory")]
 fn score_transposed<S: Simd, T: Scalar>(
@@ -386,7 +386,7 @@ impl<T: Scalar> KvTiles<T> {
         KvTiles { keys, values, tiles: tiles_seen }
     }
 
-    /// The positions that any of some rows sees.
+    /// The range of positions that at least one of the rows sees.
     ///
     /// # Panics
     /// If they do not lie in tiles that are set.

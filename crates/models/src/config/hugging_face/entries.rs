@@ -7,9 +7,8 @@ use crate::architectures::{Architecture, EncoderArchitecture};
 use crate::{Activation, EncoderConfig, Error};
 
 impl Config {
-    /// The entries of a `config.json`, and of those that it leaves out the ones that its family reads, with the values
-    /// that the family has for them. Of a model that sees, they are added to the text half. A configuration of an
-    /// unknown architecture stays as it is.
+    /// Completes a `config.json`: entries that it leaves out get the defaults of the model's family. In a configuration with
+    /// a text part, they are added to that part. A configuration of an unknown architecture stays as it is.
     ///
     /// # Errors
     /// If it is no object, names no architecture, or cannot be read.
@@ -42,7 +41,7 @@ impl Config {
         Ok(entries.into())
     }
 
-    /// What it says, under the keys of Hugging Face files that a family reads; an encoder is of no family.
+    /// The configuration's values under the Hugging Face keys that the family reads. Encoders have no family.
     fn entries(&self, family: Option<&Architecture>, norm_eps: f32) -> Vec<(&'static str, Value)> {
         let reads = |key: &str| family.is_some_and(|family| family.keys.contains(&key));
         let mut entries = vec![

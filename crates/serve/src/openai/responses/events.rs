@@ -29,7 +29,7 @@ pub(crate) struct ResponseEvent<'a> {
     /// As far as the answer is, if the request has `timings_per_token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     timings: Option<Timings>,
-    /// In `response.in_progress`, if the request has `return_progress`.
+    /// Set in `response.in_progress` events if the request has `return_progress`.
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_progress: Option<PromptProgress>,
 }

@@ -42,7 +42,7 @@ pub(crate) struct ResponseObject {
     pub(super) truncation: &'static str,
     /// `null` until the end.
     pub(super) usage: Option<ResponseUsage>,
-    /// If the request has `timings_per_token`.
+    /// Set if the request has `timings_per_token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) timings: Option<Timings>,
 }

@@ -27,7 +27,7 @@ pub(super) struct Content<'a> {
     pub(super) name: &'a str,
     /// Its bytes.
     pub(super) total: u64,
-    /// The digest that it must have; of a file of the web only if a user demands one.
+    /// The digest that the content must have. A file outside of hubs has one only if the user demands it.
     pub(super) expected: Option<&'a str>,
     /// The version that a server said it has.
     pub(super) version: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Files of weights at addresses outside of hubs.
+//! Tests downloads of weights from servers that are not hubs.
 
 use sha2::{Digest, Sha256};
 
