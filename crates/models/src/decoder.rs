@@ -1,14 +1,16 @@
 //! A decoder-only transformer as a value, and the graph, sizes and counts that follow from it.
 
-use graph::ops::{Binary, Embedding, Gather, RaggedPositions};
-use graph::{Graph, Value};
+use std::collections::HashMap;
+
+use graph::ops::{Gather, RaggedPositions};
+use graph::{Builder, Dim, Graph, Type, Value};
 use tensor::DType;
 
 use crate::layers::{
-    self, Attention, Cached, Channel, ChannelStateSpace, ClassificationHead, Context, GatedDelta,
-    LatentAttention, LayerEmbedding, Norm, Norms, ShortConvolution, StateSpace, Streams, Temperature,
+    Attention, Cached, Channel, ClassificationHead, Context, LayerEmbedding, Mixer, Norm, Norms, Streams,
+    Temperature, WeightTypes,
 };
-use crate::state::{self, LayerState};
+use crate::state::{self, LayerState, State};
 use crate::{Error, Rope};
 
 /// A decoder-only transformer.
@@ -69,27 +71,6 @@ pub struct Layer {
     pub scaled: bool,
 }
 
-/// What mixes tokens.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mixer {
-    /// Attention over all earlier tokens, or those of a window.
-    Attention(Attention),
-    /// Attention of which all heads share a row of each token.
-    Latent(LatentAttention),
-    /// A linear attention whose state forgets.
-    GatedDelta(GatedDelta),
-    /// A gated convolution over the last few tokens.
-    ShortConvolution(ShortConvolution),
-    /// A state space whose heads decay as a whole.
-    StateSpace(StateSpace),
-    /// A state space whose channels decay each on its own.
-    ChannelStateSpace(ChannelStateSpace),
-    /// Attention and a state space, which read the same and whose results are summed.
-    SideBySide(Attention, StateSpace),
-    /// The layer does not mix tokens.
-    None,
-}
-
 /// How the two blocks of a layer join the residual stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Residual {
@@ -97,18 +78,6 @@ pub struct Residual {
     pub parallel: bool,
     /// The factor on what each block adds.
     pub scale: f32,
-}
-
-/// The dtype of each stored weight, by canonical name.
-pub trait WeightTypes {
-    /// The dtype of a weight, if the checkpoint has it.
-    fn dtype(&self, name: &str) -> Option<DType>;
-
-    /// The weight `i32[columns]` that holds the order of a matrix's columns, if it is not that of the input they are
-    /// multiplied with.
-    fn order(&self, _name: &str) -> Option<&str> {
-        None
-    }
 }
 
 /// The output of a decoder's graph, for the rows that the input [`state::OUTPUT_ROWS`] names.
@@ -140,72 +109,87 @@ impl Decoder {
         cache_dtype: DType,
     ) -> Result<Graph, Error> {
         assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
-        let mut graph = Graph::new(name);
+        let mut graph = Builder::new(name);
         let inputs = self.inputs(page_size, cache_dtype).into_iter();
-        let inputs: Vec<(String, Value)> =
+        let inputs: HashMap<String, Value> =
             inputs.map(|(name, ty)| (name.clone(), graph.input(name, ty))).collect();
-        let input = |name: &str| inputs.iter().find(|(own, _)| own == name).expect("an input of its own").1;
+        let tokens = inputs[state::TOKENS];
+        let operands = [tokens, inputs[state::ROW_OFFSETS], inputs[state::CACHE_LENGTHS]];
+        let positions = graph.op(RaggedPositions, &operands)?;
         let (state, locations) = self.state_and_locations();
-        let (tokens, output_rows) = (input(state::TOKENS), input(state::OUTPUT_ROWS));
-        let ragged = [state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE].map(input);
-        let caches = state.per_token.iter().map(|cache| input(&cache.name)).collect();
-        let states = state.per_sequence.iter().map(|state| input(&state.name)).collect();
-        let state_table = (!state.per_sequence.is_empty()).then(|| input(state::STATE_TABLE));
-        let positions = graph.push_one(RaggedPositions.into(), &[tokens, ragged[0], ragged[1]])?;
-        let ropes = self.ropes.iter().map(|rope| Ok((rope.style, rope.table(&mut graph, positions)?)));
-        let ropes = ropes.collect::<Result<_, Error>>()?;
-        let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
-        let temperature = temperature.transpose()?;
-        let (streams, layer_embedding, chosen) = (self.streams, None, None);
-        let shared = Cached {
-            ropes,
-            temperature,
-            layer_embedding,
-            streams,
-            caches,
-            ragged,
-            chosen,
-            states,
-            state_table,
-        };
-        let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
+        let shared = self.shared(&mut graph, &inputs, &state, positions)?;
+        let (hidden, prefix) = (self.hidden, String::new());
+        let mut context = Context { graph, weights, hidden, prefix, shared };
         let mut x = self.embed(&mut context, tokens, positions)?;
         if let Some(embedding) = self.layer_embedding {
             let parts = embedding.build(&mut context, self.layers.len(), tokens, x)?;
             context.shared.layer_embedding = Some((embedding, parts));
         }
-        if let Some(streams) = streams {
+        if let Some(streams) = self.streams {
             x = streams.split(&mut context, x)?;
         }
-        for (index, (layer, state)) in self.layers.iter().zip(&locations).enumerate() {
-            x = layer.build(&mut context, index, state, x)?;
+        for (index, (layer, state)) in self.layers.iter().zip(locations).enumerate() {
+            context.prefix = format!("blk.{index}.");
+            context.shared.layer = state;
+            x = layer.build(&mut context, index, x)?;
         }
-        let mut rows = context.graph.push_one(Gather { axis: 0 }.into(), &[x, output_rows])?;
-        if let Some(streams) = streams {
-            rows = streams.merge(&mut context, "outputs".into(), rows)?; // [outputs, hidden]
+        context.prefix.clear();
+        let rows = context.graph.op(Gather { axis: 0 }, &[x, inputs[state::OUTPUT_ROWS]])?;
+        let results = self.results(&mut context, output, rows)?;
+        Ok(context.graph.finish(&[results])?)
+    }
+
+    /// The values that all layers share, of a step's inputs.
+    fn shared(
+        &self,
+        graph: &mut Builder,
+        inputs: &HashMap<String, Value>,
+        state: &State,
+        positions: Value,
+    ) -> Result<Cached, Error> {
+        let mut ropes = Vec::with_capacity(self.ropes.len());
+        for rope in &self.ropes {
+            ropes.push((rope.style, rope.table(graph, positions)?));
         }
-        let rows = self.norm.build(&mut context, "output_norm", self.hidden, rows)?;
-        let results = match output {
-            DecoderOutput::Hidden => rows,
-            DecoderOutput::Logits => self.logits(&mut context, rows)?,
-            DecoderOutput::Scores => {
-                self.head.as_ref().expect("a decoder with a head").scores(&mut context, rows)?
-            }
+        let temperature = self.temperature.map(|temperature| temperature.build(graph, positions));
+        Ok(Cached {
+            ropes,
+            temperature: temperature.transpose()?,
+            layer_embedding: None,
+            streams: self.streams,
+            caches: state.per_token.iter().map(|cache| inputs[&cache.name]).collect(),
+            ragged: [state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE].map(|name| inputs[name]),
+            chosen: None,
+            states: state.per_sequence.iter().map(|state| inputs[&state.name]).collect(),
+            state_table: inputs.get(state::STATE_TABLE).copied(),
+            layer: LayerState::default(),
+        })
+    }
+
+    /// What becomes of the last layer's result: f32[outputs, hidden], or f32[outputs, streams, hidden] → f32[outputs, ..]
+    fn results(&self, context: &mut Context<'_>, output: DecoderOutput, rows: Value) -> Result<Value, Error> {
+        let rows = match self.streams {
+            Some(streams) => streams.merge(context, "outputs".into(), rows)?, // [outputs, hidden]
+            None => rows,
         };
-        graph.set_outputs(&[results]);
-        Ok(graph)
+        let rows = self.norm.build(context, "output_norm", self.hidden, rows)?;
+        match output {
+            DecoderOutput::Hidden => Ok(rows),
+            DecoderOutput::Logits => self.logits(context, rows),
+            DecoderOutput::Scores => self.head.as_ref().expect("a decoder with a head").scores(context, rows),
+        }
     }
 
     /// f32[outputs, hidden] → f32[outputs, vocab]
     fn logits(&self, context: &mut Context<'_>, rows: Value) -> Result<Value, Error> {
         let head = if self.tied { "token_embd" } else { "output" };
-        let mut logits = layers::linear(context, head, [self.vocab, self.hidden], false, rows)?;
+        let mut logits = context.linear(head, [self.vocab, self.hidden], false, rows)?;
         if self.head_bias {
             let bias = context.vector("output.bias", self.vocab)?;
-            logits = layers::add(context, logits, bias)?;
+            logits = context.graph.add(logits, bias)?;
         }
-        let logits = layers::scale(context, logits, self.logit_scale)?;
-        layers::softcap(context, logits, self.logit_softcap)
+        let logits = context.scale(logits, self.logit_scale)?;
+        context.softcap(logits, self.logit_softcap)
     }
 
     /// Scores if the model has a head for them, else logits; hidden states if it has no head.
@@ -217,104 +201,110 @@ impl Decoder {
         }
     }
 
+    /// What is kept between steps.
+    pub fn state(&self) -> State {
+        self.state_and_locations().0
+    }
+
+    /// What a step takes, by name: the ragged batch, and the state, which the step changes.
+    ///
+    /// All but the state is u32; caches keep `cache_dtype` in pages of `page_size` tokens.
+    pub fn inputs(&self, page_size: usize, cache_dtype: DType) -> Vec<(String, Type)> {
+        let batch = Dim::symbol("batch");
+        let mut inputs = vec![
+            (state::TOKENS.to_string(), Type::new(DType::U32, ["tokens"])),
+            (state::ROW_OFFSETS.to_string(), Type::new(DType::U32, [&batch + &Dim::from(1)])),
+            (state::CACHE_LENGTHS.to_string(), Type::new(DType::U32, [batch.clone()])),
+            (state::PAGE_TABLE.to_string(), Type::new(DType::U32, [batch.clone(), Dim::symbol("max_pages")])),
+            (state::OUTPUT_ROWS.to_string(), Type::new(DType::U32, ["outputs"])),
+        ];
+        let State { per_token, per_sequence } = self.state();
+        inputs.extend(
+            per_token.into_iter().map(|cache| (cache.name.clone(), cache.ty(page_size, cache_dtype))),
+        );
+        if !per_sequence.is_empty() {
+            inputs.push((state::STATE_TABLE.to_string(), Type::new(DType::U32, [batch, 3.into()])));
+        }
+        inputs.extend(per_sequence.into_iter().map(|state| (state.name.clone(), state.ty())));
+        inputs
+    }
+
+    /// The state, and where in it each layer has its part.
+    pub(crate) fn state_and_locations(&self) -> (State, Vec<LayerState>) {
+        let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
+        let mut locations: Vec<LayerState> = Vec::with_capacity(self.layers.len());
+        for layer in &self.layers {
+            let Some(mixer) = layer.mixer.block() else {
+                locations.push(LayerState::default());
+                continue;
+            };
+            let shapes = mixer.sequence_shapes(self.hidden).into_iter();
+            let states = shapes.map(|shape| state.add_to_sequence(shape)).collect();
+            let cache = match mixer.keys_of() {
+                Some(earlier) => locations[earlier].cache,
+                None => mixer.cached().map(|shape| state.add_to_token(shape)),
+            };
+            let index = mixer.indexed().map(|shape| state.add_to_token(shape));
+            locations.push(LayerState { cache, index, states });
+        }
+        (state, locations)
+    }
+
     /// The attention of each layer that has it, to be changed.
     pub(crate) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
-        self.layers.iter_mut().filter_map(|layer| match &mut layer.mixer {
-            Mixer::Attention(attention) | Mixer::SideBySide(attention, _) => Some(attention),
-            Mixer::Latent(_)
-            | Mixer::GatedDelta(_)
-            | Mixer::ShortConvolution(_)
-            | Mixer::StateSpace(_)
-            | Mixer::ChannelStateSpace(_)
-            | Mixer::None => None,
-        })
-    }
-
-    /// The number of weights.
-    pub fn parameters(&self) -> usize {
-        self.count(Channel::parameters)
-    }
-
-    /// The number of weights that compute each token: fewer than all if layers have experts.
-    pub fn active_parameters(&self) -> usize {
-        self.count(Channel::active_parameters)
-    }
-
-    fn count(&self, channel: impl Fn(&Channel, usize) -> usize) -> usize {
-        let logits = if self.tied || self.head.is_some() { 0 } else { self.vocab };
-        let rows = self.vocab + logits + self.learned_positions.unwrap_or(0);
-        let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
-        let of_layer = |layer: &Layer| layer.parameters(self.hidden) + channel(&layer.channel, self.hidden);
-        let layers: usize = self.layers.iter().map(of_layer).sum();
-        let head_bias = if self.head_bias { self.vocab } else { 0 };
-        let (count, hidden) = (self.layers.len(), self.hidden);
-        let embedding = self.layer_embedding.map_or(0, |embedding| embedding.parameters(count, hidden));
-        let streams = self.streams.map_or(0, |streams| streams.parameters(count, hidden));
-        rows * hidden + head + head_bias + embedding + streams + layers + self.norm.parameters(hidden)
+        self.layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut())
     }
 
     /// The scaled embeddings of tokens, with learned positions added: f32[tokens, hidden]
     fn embed(&self, context: &mut Context<'_>, tokens: Value, positions: Value) -> Result<Value, Error> {
         let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
-        let embedded = context.graph.push_one(Embedding.into(), &[table, tokens])?;
-        let x = layers::scale(context, embedded, self.embedding_scale)?;
+        let embedded = context.graph.embedding(table, tokens)?;
+        let x = context.scale(embedded, self.embedding_scale)?;
         let Some(rows) = self.learned_positions else { return Ok(x) };
         let table = context.weight("position_embd.weight", [rows, self.hidden])?;
-        let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
-        layers::add(context, x, positions)
+        let positions = context.graph.embedding(table, positions)?;
+        Ok(context.graph.add(x, positions)?)
     }
 }
 
 impl Layer {
     /// f32[tokens, hidden], or f32[tokens, streams, hidden] → the same.
-    fn build(
-        &self,
-        context: &mut Context<'_>,
-        index: usize,
-        state: &LayerState,
-        x: Value,
-    ) -> Result<Value, Error> {
-        let prefix = format!("blk.{index}");
+    fn build(&self, context: &mut Context<'_>, index: usize, x: Value) -> Result<Value, Error> {
         let embedding = context.shared.layer_embedding;
         let Some(streams) = context.shared.streams else {
-            let mut y = self.blocks(context, &prefix, state, x)?;
+            let mut y = self.blocks(context, x)?;
             if let Some((embedding, parts)) = embedding {
                 let more = embedding.gated(context, index, parts, y)?;
-                y = layers::add(context, y, more)?;
+                y = context.graph.add(y, more)?;
             }
-            return self.scaled(context, &prefix, y);
+            return self.scaled(context, y);
         };
-        let predicted = streams.predict(context, &prefix, x)?;
+        let predicted = streams.predict(context, x)?;
         let active = streams.active(context, predicted)?;
-        let y = self.blocks(context, &prefix, state, active)?;
-        let corrected = streams.correct(context, &prefix, predicted, y)?;
+        let y = self.blocks(context, active)?;
+        let corrected = streams.correct(context, predicted, y)?;
         let Some((embedding, parts)) = embedding else { return Ok(corrected) };
-        let read = streams.read(context, &prefix, corrected)?;
+        let read = streams.read(context, corrected)?;
         let more = embedding.gated(context, index, parts, read)?;
         streams.add_to_others(context, corrected, more)
     }
 
     /// The two blocks around the residual stream: f32[tokens, hidden] → f32[tokens, hidden]
-    fn blocks(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        state: &LayerState,
-        x: Value,
-    ) -> Result<Value, Error> {
+    fn blocks(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let normalized = |context: &mut Context<'_>, name: &str, x: Value| match self.norms {
             Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich(norm) => {
-                norm.build(context, &format!("{prefix}.{name}"), context.hidden, x)
+                norm.build(context, name, context.hidden, x)
             }
             Norms::Post(_) => Ok(x),
         };
         let read = normalized(context, "attn_norm", x)?;
-        let sum = match self.mixer.build(context, state, prefix, read)? {
+        let sum = match self.mixer.block() {
             None => x,
-            Some(mixed) => {
-                let mixed = self.result(context, &format!("{prefix}.post_attention_norm"), mixed)?;
-                let sum = layers::add(context, x, mixed)?;
-                self.with_low_rank(context, prefix, read, sum)?
+            Some(mixer) => {
+                let mixed = mixer.build(context, read)?;
+                let mixed = self.result(context, "post_attention_norm", mixed)?;
+                let sum = context.graph.add(x, mixed)?;
+                self.with_low_rank(context, read, sum)?
             }
         };
         let read = match (self.norms, self.mixer, self.channel) {
@@ -323,90 +313,35 @@ impl Layer {
             (Norms::Shared(_), ..) | (_, Mixer::None, _) => read,
             _ => normalized(context, "ffn_norm", if self.residual.parallel { x } else { sum })?,
         };
-        let fed = self.channel.build(context, prefix, read, sum)?;
-        let fed = self.result(context, &format!("{prefix}.post_ffw_norm"), fed)?;
-        layers::add(context, sum, fed)
+        let fed = self.channel.build(context, read, sum)?;
+        let fed = self.result(context, "post_ffw_norm", fed)?;
+        Ok(context.graph.add(sum, fed)?)
     }
 
     /// The residual stream after the first block, with what a projection of low rank adds.
-    fn with_low_rank(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        read: Value,
-        sum: Value,
-    ) -> Result<Value, Error> {
+    fn with_low_rank(&self, context: &mut Context<'_>, read: Value, sum: Value) -> Result<Value, Error> {
         let Some(rank) = self.low_rank else { return Ok(sum) };
         let hidden = context.hidden;
-        let y = layers::linear(context, &format!("{prefix}.laurel_l"), [rank, hidden], false, read)?;
-        let y = layers::linear(context, &format!("{prefix}.laurel_r"), [hidden, rank], false, y)?;
-        let y = self.norms.norm().build(context, &format!("{prefix}.laurel_post_norm"), hidden, y)?;
-        let y = layers::add(context, read, y)?;
-        let sum = layers::add(context, sum, y)?;
-        layers::scale(context, sum, std::f32::consts::FRAC_1_SQRT_2)
+        let y = context.linear("laurel_l", [rank, hidden], false, read)?;
+        let y = context.linear("laurel_r", [hidden, rank], false, y)?;
+        let y = self.norms.norm().build(context, "laurel_post_norm", hidden, y)?;
+        let y = context.graph.add(read, y)?;
+        let sum = context.graph.add(sum, y)?;
+        context.scale(sum, std::f32::consts::FRAC_1_SQRT_2)
     }
 
     /// The residual stream after the layer.
-    fn scaled(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+    fn scaled(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         if !self.scaled {
             return Ok(x);
         }
-        let factor = context.vector(&format!("{prefix}.layer_output_scale.weight"), 1)?;
-        Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
+        let factor = context.vector("layer_output_scale.weight", 1)?;
+        Ok(context.graph.mul(x, factor)?)
     }
 
     /// What the residual stream takes of a block's result.
     fn result(&self, context: &mut Context<'_>, norm_name: &str, x: Value) -> Result<Value, Error> {
         let x = self.norms.after(context, norm_name, x)?;
-        layers::scale(context, x, self.residual.scale)
-    }
-
-    /// The number of weights other than the channel block's.
-    fn parameters(&self, hidden: usize) -> usize {
-        let is_lone = matches!(self.mixer, Mixer::None) || matches!(self.channel, Channel::None);
-        let of_rank = |rank| 2 * hidden * rank + self.norms.norm().parameters(hidden);
-        let low_rank = self.low_rank.map_or(0, of_rank);
-        let norms = self.norms.parameters(hidden, if is_lone { 1 } else { 2 });
-        norms + self.mixer.parameters(hidden) + low_rank + usize::from(self.scaled)
-    }
-}
-
-impl Mixer {
-    /// f32[tokens, hidden] → f32[tokens, hidden], if there is a block.
-    fn build(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Option<Value>, Error> {
-        match self {
-            Mixer::Attention(attention) => attention.build(context, state, prefix, x).map(Some),
-            Mixer::Latent(latent) => latent.build(context, state, prefix, x).map(Some),
-            Mixer::GatedDelta(delta) => delta.build(context, state, prefix, x).map(Some),
-            Mixer::ShortConvolution(convolution) => convolution.build(context, state, prefix, x).map(Some),
-            Mixer::StateSpace(space) => space.build(context, state, prefix, x).map(Some),
-            Mixer::ChannelStateSpace(space) => space.build(context, state, prefix, x).map(Some),
-            Mixer::SideBySide(attention, space) => {
-                let attended = attention.build(context, state, prefix, x)?;
-                let scanned = space.build(context, state, prefix, x)?;
-                layers::add(context, scanned, attended).map(Some)
-            }
-            Mixer::None => Ok(None),
-        }
-    }
-
-    /// The number of weights.
-    fn parameters(&self, hidden: usize) -> usize {
-        match self {
-            Mixer::Attention(attention) => attention.parameters(hidden),
-            Mixer::Latent(latent) => latent.parameters(hidden),
-            Mixer::GatedDelta(delta) => delta.parameters(hidden),
-            Mixer::ShortConvolution(convolution) => convolution.parameters(hidden),
-            Mixer::StateSpace(space) => space.parameters(hidden),
-            Mixer::ChannelStateSpace(space) => space.parameters(hidden),
-            Mixer::SideBySide(attention, space) => attention.parameters(hidden) + space.parameters(hidden),
-            Mixer::None => 0,
-        }
+        context.scale(x, self.residual.scale)
     }
 }

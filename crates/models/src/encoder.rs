@@ -1,10 +1,10 @@
 //! An encoder as a value, and the graph and counts that follow from it.
 
-use graph::ops::{Broadcast, Constant, Embedding, RaggedPositions, Transpose};
-use graph::{Dim, Graph, Type, Value};
+use graph::ops::{Broadcast, RaggedPositions, Transpose};
+use graph::{Builder, Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
 
-use crate::layers::{self, ClassificationHead, Context, Experts, Gated, Norm, Plain, SelfAttention, Texts};
+use crate::layers::{ClassificationHead, Context, Experts, Gated, Norm, Plain, SelfAttention, Texts};
 use crate::{Error, Rope, WeightTypes};
 
 /// A transformer encoder: texts become hidden states.
@@ -146,7 +146,7 @@ impl Encoder {
         name: &str,
         weights: &dyn WeightTypes,
     ) -> Result<Graph, Error> {
-        let mut graph = Graph::new(name);
+        let mut graph = Builder::new(name);
         let batch = Dim::symbol("batch");
         let tokens = graph.input("tokens", Type::new(DType::U32, ["tokens"]));
         let offsets = Type::new(DType::U32, [&batch + &Dim::from(1)]);
@@ -154,7 +154,8 @@ impl Encoder {
         let token_types = (output == EncoderOutput::Logits && self.reads_token_types())
             .then(|| graph.input("token_types", Type::new(DType::U32, ["tokens"])));
         let shared = Texts { row_offsets, bias: None, ropes: Vec::new(), windows: Vec::new() };
-        let mut context = Context { graph: &mut graph, weights, hidden: self.hidden, shared };
+        let (hidden, prefix) = (self.hidden, String::new());
+        let mut context = Context { graph, weights, hidden, prefix, shared };
         context.shared.bias = self
             .relative_bias
             .map(|bias| bias.build(&mut context, self.layers[0].attention.heads))
@@ -163,34 +164,22 @@ impl Encoder {
         self.windows(&mut context)?;
         let mut x = self.embed(&mut context, tokens, token_types, &batch)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.build(&mut context, index, x)?;
+            context.prefix = format!("blk.{index}.");
+            x = layer.build(&mut context, x)?;
         }
+        context.prefix.clear();
         if let Some(norm) = self.final_norm {
             x = norm.build(&mut context, "output_norm", self.hidden, x)?;
         }
         if output == EncoderOutput::Logits {
             x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
         }
-        graph.set_outputs(&[x]);
-        Ok(graph)
+        Ok(context.graph.finish(&[x])?)
     }
 
     /// Whether the tokens of a pair of texts have different types, which scores depend on.
     pub fn reads_token_types(&self) -> bool {
         self.token_types.is_some_and(|rows| rows > 1)
-    }
-
-    /// The number of weights.
-    pub fn parameters(&self) -> usize {
-        let positions = self.positions.map_or(0, |positions| positions.rows);
-        let rows = self.vocab + positions + self.token_types.unwrap_or(0);
-        let layers: usize = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
-        let heads = self.layers[0].attention.heads;
-        let bias = self.relative_bias.map_or(0, |bias| bias.buckets * heads);
-        let head = self.head.as_ref().map_or(0, |head| head.parameters(self.hidden));
-        let norms = [self.norm, self.final_norm].into_iter().flatten();
-        let norms: usize = norms.map(|norm| norm.parameters(self.hidden)).sum();
-        rows * self.hidden + norms + layers + bias + head
     }
 
     /// The position of each token, if a text's first one has a certain one: u32[tokens]
@@ -200,10 +189,10 @@ impl Encoder {
         batch: &Dim,
         first: usize,
     ) -> Result<Value, Error> {
-        let first = context.graph.push_one(Constant::new(Tensor::scalar(first as u32)).into(), &[])?;
-        let firsts = context.graph.push_one(Broadcast { shape: vec![batch.clone()] }.into(), &[first])?;
+        let first = context.graph.constant(Tensor::scalar(first as u32));
+        let firsts = context.graph.op(Broadcast { shape: vec![batch.clone()] }, &[first])?;
         let operands = [tokens, context.shared.row_offsets, firsts];
-        Ok(context.graph.push_one(RaggedPositions.into(), &operands)?)
+        Ok(context.graph.op(RaggedPositions, &operands)?)
     }
 
     /// Makes the tables of rotary embeddings.
@@ -213,7 +202,7 @@ impl Encoder {
         }
         let positions = Encoder::positions(context, tokens, batch, 0)?;
         for rope in &self.ropes {
-            let table = rope.table(context.graph, positions)?;
+            let table = rope.table(&mut context.graph, positions)?;
             context.shared.ropes.push((rope.style, table));
         }
         Ok(())
@@ -233,7 +222,7 @@ impl Encoder {
             };
             let bias: Vec<f32> = (0..attention.heads).flat_map(row).collect();
             let bias = Tensor::from_slice([attention.heads, 2 * window + 3], &bias);
-            let bias = context.graph.push_one(Constant::new(bias).into(), &[])?;
+            let bias = context.graph.constant(bias);
             context.shared.windows.push((window, bias));
         }
         Ok(())
@@ -249,22 +238,22 @@ impl Encoder {
         batch: &Dim,
     ) -> Result<Value, Error> {
         let words = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
-        let x = context.graph.push_one(Embedding.into(), &[words, tokens])?;
-        let mut x = layers::scale(context, x, self.embedding_scale)?;
+        let x = context.graph.embedding(words, tokens)?;
+        let mut x = context.scale(x, self.embedding_scale)?;
         if let Some(rows) = self.token_types {
             let types = context.weight("token_types.weight", [rows, self.hidden])?;
             let ids = match token_types {
-                Some(ids) => ids,                                                                 // [tokens]
-                None => context.graph.push_one(Constant::new(Tensor::scalar(0u32)).into(), &[])?, // []
+                Some(ids) => ids,                                     // [tokens]
+                None => context.graph.constant(Tensor::scalar(0u32)), // []
             };
-            let types = context.graph.push_one(Embedding.into(), &[types, ids])?;
-            x = layers::add(context, x, types)?;
+            let types = context.graph.embedding(types, ids)?;
+            x = context.graph.add(x, types)?;
         }
         if let Some(Positions { rows, first }) = self.positions {
             let table = context.weight("position_embd.weight", [rows, self.hidden])?;
             let positions = Encoder::positions(context, tokens, batch, first)?;
-            let positions = context.graph.push_one(Embedding.into(), &[table, positions])?;
-            x = layers::add(context, x, positions)?;
+            let positions = context.graph.embedding(table, positions)?;
+            x = context.graph.add(x, positions)?;
         }
         match self.norm {
             Some(norm) => norm.build(context, "token_embd_norm", self.hidden, x),
@@ -280,9 +269,9 @@ impl RelativeBias {
         let reach = self.max_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach).map(|distance| self.bucket(distance)).collect();
         let buckets = Tensor::from_slice([buckets.len()], &buckets);
-        let buckets = context.graph.push_one(Constant::new(buckets).into(), &[])?;
-        let by_distance = context.graph.push_one(Embedding.into(), &[table, buckets])?;
-        Ok(context.graph.push_one(Transpose { order: vec![1, 0] }.into(), &[by_distance])?)
+        let buckets = context.graph.constant(buckets);
+        let by_distance = context.graph.embedding(table, buckets)?;
+        Ok(context.graph.op(Transpose { order: vec![1, 0] }, &[by_distance])?)
     }
 
     /// The bucket of a key so far behind the query.
@@ -304,61 +293,37 @@ impl RelativeBias {
 }
 
 impl EncoderLayer {
-    fn build(&self, context: &mut Context<'_, Texts>, index: usize, x: Value) -> Result<Value, Error> {
-        let prefix = format!("blk.{index}");
+    fn build(&self, context: &mut Context<'_, Texts>, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
         let normalize = |context: &mut Context<'_, Texts>, name: &str, on: bool, x: Value| match on {
-            true => self.norm.build(context, &format!("{prefix}.{name}"), hidden, x),
+            true => self.norm.build(context, name, hidden, x),
             false => Ok(x),
         };
         let (after, sandwich) = (self.norms == EncoderNorms::After, self.norms == EncoderNorms::Sandwich);
         let read = normalize(context, "attn_norm", sandwich || self.norms == EncoderNorms::Before, x)?;
-        let attended = self.attention.build(context, &prefix, read)?;
+        let attended = self.attention.build(context, read)?;
         let attended = normalize(context, "post_attention_norm", sandwich, attended)?;
-        let x = layers::add(context, x, attended)?;
+        let x = context.graph.add(x, attended)?;
         let x = normalize(context, "attn_output_norm", after, x)?;
         let read = normalize(context, "ffn_norm", !after, x)?;
-        let fed = self.feed_forward.build(context, &prefix, read)?;
+        let fed = self.feed_forward.build(context, read)?;
         let fed = normalize(context, "post_ffw_norm", sandwich, fed)?;
-        let x = layers::add(context, x, fed)?;
+        let x = context.graph.add(x, fed)?;
         normalize(context, "layer_output_norm", after, x)
-    }
-
-    fn parameters(&self, hidden: usize) -> usize {
-        let norms = match self.norms {
-            EncoderNorms::BeforeFeedForward => 1,
-            EncoderNorms::After | EncoderNorms::Before => 2,
-            EncoderNorms::Sandwich => 4,
-        };
-        self.attention.parameters(hidden)
-            + self.feed_forward.parameters(hidden)
-            + norms * self.norm.parameters(hidden)
     }
 }
 
 impl FeedForward {
-    fn build(&self, context: &mut Context<'_, Texts>, prefix: &str, x: Value) -> Result<Value, Error> {
+    fn build(&self, context: &mut Context<'_, Texts>, x: Value) -> Result<Value, Error> {
         match self {
-            FeedForward::Plain(plain) => plain.build(context, prefix, "", x),
+            FeedForward::Plain(plain) => plain.build(context, "", x),
             FeedForward::Gated { block, down_bias } => {
-                let y = block.build(context, prefix, "", x)?;
-                with_bias(context, &format!("{prefix}.ffn_down.bias"), *down_bias, y)
+                let y = block.build(context, "", x)?;
+                with_bias(context, "ffn_down.bias", *down_bias, y)
             }
             FeedForward::Experts { experts, sum_bias } => {
-                let y = experts.build(context, prefix, x, x)?;
-                with_bias(context, &format!("{prefix}.ffn_exps.bias"), *sum_bias, y)
-            }
-        }
-    }
-
-    fn parameters(&self, hidden: usize) -> usize {
-        match self {
-            FeedForward::Plain(plain) => plain.parameters(hidden),
-            FeedForward::Gated { block, down_bias } => {
-                block.parameters(hidden) + if *down_bias { hidden } else { 0 }
-            }
-            FeedForward::Experts { experts, sum_bias } => {
-                experts.parameters(hidden) + if *sum_bias { hidden } else { 0 }
+                let y = experts.build(context, x, x)?;
+                with_bias(context, "ffn_exps.bias", *sum_bias, y)
             }
         }
     }
@@ -371,5 +336,5 @@ fn with_bias(context: &mut Context<'_, Texts>, name: &str, is_there: bool, x: Va
     }
     let hidden = context.hidden;
     let bias = context.vector(name, hidden)?;
-    layers::add(context, x, bias)
+    Ok(context.graph.add(x, bias)?)
 }

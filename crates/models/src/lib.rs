@@ -19,6 +19,7 @@ mod layers;
 mod layout;
 mod mix;
 mod names;
+mod parameters;
 mod rope;
 pub mod state;
 mod stored;
@@ -32,15 +33,15 @@ pub use config::{
     LayerMultipliers, LoneBlock, Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads,
     StreamConfig,
 };
-pub use decoder::{Decoder, DecoderOutput, Layer, Mixer, Residual, WeightTypes};
+pub use decoder::{Decoder, DecoderOutput, Layer, Residual};
 pub use encoder::{Encoder, EncoderLayer, EncoderNorms, EncoderOutput, FeedForward, Positions, RelativeBias};
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
     Activation, Attention, Channel, ChannelStateSpace, ClassificationHead, ExpertGroups, Experts, Gated,
-    GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Norm, Norms, Plain,
-    QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, StateSpace, Streams,
-    Temperature,
+    GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Mixer, Norm, Norms,
+    Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, SideBySide,
+    StateSpace, Streams, Temperature, WeightTypes,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

@@ -1,7 +1,7 @@
 //! Rotary position embedding: the angle each pair of dims turns by per position.
 
-use graph::ops::{Constant, RopeStyle, RopeTable};
-use graph::{Graph, Value};
+use graph::ops::{RopeStyle, RopeTable};
+use graph::{Builder, Value};
 use tensor::Tensor;
 
 use crate::{Config, Error, RopeConfig, Scaling};
@@ -65,10 +65,10 @@ impl Rope {
     }
 
     /// The cosines and sines of positions: u32[tokens] → f32[tokens, 2, pairs]
-    pub(crate) fn table(&self, graph: &mut Graph, positions: Value) -> Result<Value, Error> {
+    pub(crate) fn table(&self, graph: &mut Builder, positions: Value) -> Result<Value, Error> {
         let frequencies = Tensor::from_slice([self.inverse_frequencies.len()], &self.inverse_frequencies);
-        let frequencies = graph.push_one(Constant::new(frequencies).into(), &[])?;
-        Ok(graph.push_one(RopeTable { scale: self.scale }.into(), &[positions, frequencies])?)
+        let frequencies = graph.constant(frequencies);
+        Ok(graph.op(RopeTable { scale: self.scale }, &[positions, frequencies])?)
     }
 }
 

@@ -3,8 +3,6 @@
 use graph::{Dim, Type};
 use tensor::DType;
 
-use crate::{Decoder, LatentAttention, Mixer, Reach};
-
 /// The input `u32[tokens]`: the new tokens of all sequences of a ragged batch, end to end.
 pub const TOKENS: &str = "tokens";
 /// The input `u32[batch + 1]`: where the new tokens of each sequence start, and the end.
@@ -74,7 +72,7 @@ pub(crate) struct LayerState {
     pub(crate) cache: Option<Location>,
     /// The keys of its indexer.
     pub(crate) index: Option<Location>,
-    /// Its states per sequence, in the order of [`Mixer::sequence_shapes`].
+    /// Its states per sequence, in the order of `MixerBlock::sequence_shapes`.
     pub(crate) states: Vec<Location>,
 }
 
@@ -103,7 +101,7 @@ impl State {
 
 impl SequenceState {
     /// `mut f32[slots, layers, ..shape]`
-    fn ty(&self) -> Type {
+    pub(crate) fn ty(&self) -> Type {
         let sizes = std::iter::once(self.layers).chain(self.shape.iter().copied()).map(Dim::from);
         Type::buffer(DType::F32, std::iter::once(Dim::symbol(SLOTS)).chain(sizes))
     }
@@ -120,66 +118,15 @@ impl KeyValueCache {
 
     /// `mut dtype[pages, layers, parts, kv_heads, page_size · head_dim]`, with a symbol for the number of pages; keys and
     /// values are two parts.
-    fn ty(&self, page_size: usize, dtype: DType) -> Type {
+    pub(crate) fn ty(&self, page_size: usize, dtype: DType) -> Type {
         let sizes = [self.layers, self.parts(), self.kv_heads, page_size * self.head_dim].map(Dim::from);
         Type::buffer(dtype, std::iter::once(Dim::symbol(PAGES)).chain(sizes))
     }
 }
 
-impl Decoder {
-    /// What is kept between steps.
-    pub fn state(&self) -> State {
-        self.state_and_locations().0
-    }
-
-    /// What a step takes, by name: the ragged batch, and the state, which the step changes.
-    ///
-    /// All but the state is u32; caches keep `cache_dtype` in pages of `page_size` tokens.
-    pub fn inputs(&self, page_size: usize, cache_dtype: DType) -> Vec<(String, Type)> {
-        let batch = Dim::symbol("batch");
-        let mut inputs = vec![
-            (TOKENS.to_string(), Type::new(DType::U32, ["tokens"])),
-            (ROW_OFFSETS.to_string(), Type::new(DType::U32, [&batch + &Dim::from(1)])),
-            (CACHE_LENGTHS.to_string(), Type::new(DType::U32, [batch.clone()])),
-            (PAGE_TABLE.to_string(), Type::new(DType::U32, [batch.clone(), Dim::symbol("max_pages")])),
-            (OUTPUT_ROWS.to_string(), Type::new(DType::U32, ["outputs"])),
-        ];
-        let State { per_token, per_sequence } = self.state();
-        inputs.extend(
-            per_token.into_iter().map(|cache| (cache.name.clone(), cache.ty(page_size, cache_dtype))),
-        );
-        if !per_sequence.is_empty() {
-            inputs.push((STATE_TABLE.to_string(), Type::new(DType::U32, [batch, 3.into()])));
-        }
-        inputs.extend(per_sequence.into_iter().map(|state| (state.name.clone(), state.ty())));
-        inputs
-    }
-
-    /// The state, and where in it each layer has its part.
-    pub(crate) fn state_and_locations(&self) -> (State, Vec<LayerState>) {
-        let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
-        let mut locations: Vec<LayerState> = Vec::with_capacity(self.layers.len());
-        for layer in &self.layers {
-            let states = layer
-                .mixer
-                .sequence_shapes(self.hidden)
-                .into_iter()
-                .map(|shape| state.add_to_sequence(shape));
-            let states = states.collect();
-            let cache = match layer.mixer.keys_of() {
-                Some(earlier) => locations[earlier].cache,
-                None => layer.mixer.cached().map(|shape| state.add_to_token(shape)),
-            };
-            let index = layer.mixer.indexed().map(|shape| state.add_to_token(shape));
-            locations.push(LayerState { cache, index, states });
-        }
-        (state, locations)
-    }
-}
-
 impl State {
     /// Makes room for a layer that keeps so much of each token.
-    fn add_to_token(&mut self, shape: CacheShape) -> Location {
+    pub(crate) fn add_to_token(&mut self, shape: CacheShape) -> Location {
         let CacheShape { kv_heads, head_dim, has_values } = shape;
         let alike = |cache: &KeyValueCache| {
             (cache.kv_heads, cache.head_dim, cache.has_values) == (kv_heads, head_dim, has_values)
@@ -195,7 +142,7 @@ impl State {
     }
 
     /// Makes room for a layer that keeps a state of a shape.
-    fn add_to_sequence(&mut self, shape: Vec<usize>) -> Location {
+    pub(crate) fn add_to_sequence(&mut self, shape: Vec<usize>) -> Location {
         let input = self.per_sequence.iter().position(|state| state.shape == shape).unwrap_or_else(|| {
             let name = numbered("state", self.per_sequence.len());
             self.per_sequence.push(SequenceState { name, layers: 0, shape });
@@ -210,54 +157,4 @@ impl State {
 /// The name of an input of which there are several.
 fn numbered(name: &str, index: usize) -> String {
     if index == 0 { name.to_string() } else { format!("{name}.{index}") }
-}
-
-impl Mixer {
-    /// What it keeps of each token, if it does.
-    fn cached(&self) -> Option<CacheShape> {
-        match self {
-            Mixer::Attention(attention) | Mixer::SideBySide(attention, _) => {
-                let (kv_heads, head_dim) = (attention.kv_heads, attention.head_dim);
-                Some(CacheShape { kv_heads, head_dim, has_values: true })
-            }
-            Mixer::Latent(latent) => {
-                let head_dim = latent.rank + latent.rotated_dims;
-                Some(CacheShape { kv_heads: 1, head_dim, has_values: false })
-            }
-            Mixer::GatedDelta(_)
-            | Mixer::ShortConvolution(_)
-            | Mixer::StateSpace(_)
-            | Mixer::ChannelStateSpace(_)
-            | Mixer::None => None,
-        }
-    }
-
-    /// The earlier layer whose keys and values it reads, if it keeps none.
-    pub(crate) fn keys_of(&self) -> Option<usize> {
-        match self {
-            Mixer::Attention(attention) => attention.keys_of,
-            _ => None,
-        }
-    }
-
-    /// What its indexer keeps of each token, if it has one.
-    fn indexed(&self) -> Option<CacheShape> {
-        match self {
-            Mixer::Latent(LatentAttention { reach: Reach::Indexed(indexer), .. }) => {
-                Some(CacheShape { kv_heads: 1, head_dim: indexer.dims, has_values: false })
-            }
-            _ => None,
-        }
-    }
-
-    /// The shapes of what it keeps of all earlier tokens of a sequence together.
-    fn sequence_shapes(&self, hidden: usize) -> Vec<Vec<usize>> {
-        match self {
-            Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None => Vec::new(),
-            Mixer::ShortConvolution(convolution) => convolution.sequence_shapes(hidden),
-            Mixer::StateSpace(space) | Mixer::SideBySide(_, space) => space.sequence_shapes(),
-            Mixer::ChannelStateSpace(space) => space.sequence_shapes(),
-            Mixer::GatedDelta(delta) => delta.sequence_shapes(),
-        }
-    }
 }

@@ -5,9 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{
-    Attention, Channel, Checkpoint, ClassificationHead, Decoder, Encoder, Mixer, Network, StateSpace,
-};
+use models::{Channel, Checkpoint, ClassificationHead, Decoder, Encoder, Network};
 use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
@@ -138,30 +136,7 @@ fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
 fn heads(decoder: &Decoder) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for layer in &decoder.layers {
-        let heads = match layer.mixer {
-            Mixer::Attention(attention) => attention_heads(&attention),
-            Mixer::Latent(latent) => format!(
-                "{} query, {} dims each, latents of {} dims",
-                latent.heads,
-                latent.plain_dims + latent.rotated_dims,
-                latent.rank
-            ),
-            Mixer::GatedDelta(delta) => format!(
-                "{} key of {} dims, {} value of {} (delta net)",
-                delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim
-            ),
-            Mixer::ShortConvolution(convolution) => {
-                format!("a convolution over {} tokens", convolution.width)
-            }
-            Mixer::StateSpace(space) => state_space(&space),
-            Mixer::ChannelStateSpace(space) => {
-                format!("{} channels of {} states", space.channels, space.state_dim)
-            }
-            Mixer::SideBySide(attention, space) => {
-                format!("{}; {}", attention_heads(&attention), state_space(&space))
-            }
-            Mixer::None => continue,
-        };
+        let Some(heads) = layer.mixer.summary() else { continue };
         if !kinds.contains(&heads) {
             kinds.push(heads);
         }
@@ -169,20 +144,10 @@ fn heads(decoder: &Decoder) -> String {
     kinds.join("; ")
 }
 
-fn attention_heads(attention: &Attention) -> String {
-    let Attention { heads, kv_heads, head_dim, .. } = attention;
-    format!("{heads} query, {kv_heads} key-value, {head_dim} dims each")
-}
-
-fn state_space(space: &StateSpace) -> String {
-    let StateSpace { heads, head_dim, state_dim, .. } = space;
-    format!("{heads} of a state space, {head_dim} dims of {state_dim} states each")
-}
-
 fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
     let layer = encoder.layers[0];
     vec![
-        ("parameters", grouped(encoder.parameters())),
+        ("parameters", count(encoder.parameters())),
         ("layers", encoder.layers.len().to_string()),
         ("hidden size", encoder.hidden.to_string()),
         ("feed forward", layer.feed_forward.width().to_string()),
@@ -205,12 +170,13 @@ fn scores(head: &ClassificationHead) -> String {
 
 /// All parameters, and those active per token.
 fn parameters(decoder: &Decoder) -> String {
-    let (all, active) = (decoder.parameters(), decoder.active_parameters());
-    if active == all {
-        grouped(all)
-    } else {
-        format!("{}, {} active for each token", grouped(all), grouped(active))
-    }
+    let [all, active] = [decoder.parameters(), decoder.active_parameters()].map(count);
+    if active == all { all } else { format!("{all}, {active} active for each token") }
+}
+
+/// A number of parameters, or why there is none.
+fn count(parameters: Result<usize, models::Error>) -> String {
+    parameters.map_or_else(|error| one_line(&error.to_string()), grouped)
 }
 
 /// The feed-forward blocks of the layers, each kind once.
@@ -290,7 +256,7 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "facts": facts,
-        "parameters": network.parameters(),
+        "parameters": network.parameters().ok(),
         "context_length": network.context_length(),
         "weights_bytes": checkpoint(model).loaded_weights().bytes(),
         "cache_bytes_per_token": model.plan().cache_bytes_per_token(),

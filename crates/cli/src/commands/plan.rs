@@ -4,7 +4,6 @@ use std::io::Write;
 
 use anyhow::Context;
 use engine::{Program, WeightMemory};
-use models::Network;
 use pipelines::{MemoryBytes, MemoryPlan, Plan};
 use serde_json::{Value, json};
 use sources::PlannedFile;
@@ -197,7 +196,7 @@ impl Report {
                 "embeddings_generation"
             },
             "parameters": plan.parameters(),
-            "active_parameters": plan.network().map(active),
+            "active_parameters": plan.network().and_then(|network| network.active_parameters().ok()),
             "encoding": self.encoding(),
             "quantize": config.quantize.map(|mix| mix.name),
             "files": self.files.iter().map(file).collect::<Vec<_>>(),
@@ -231,7 +230,7 @@ impl Report {
 /// All parameters, and those active per token; `None` if they are not known.
 fn parameters(plan: &Plan) -> Option<String> {
     let all = plan.parameters()?;
-    let active = plan.network().map_or(all, active);
+    let active = plan.network().map_or(Some(all), |network| network.active_parameters().ok())?;
     Some(if all == active { all.to_string() } else { format!("{all}, {active} active for each token") })
 }
 
@@ -245,14 +244,6 @@ fn division(plan: &MemoryPlan) -> Vec<(&'static str, String)> {
         ("max_cache_batch_size", format!("{} ({})", plan.max_batch, origin(plan.batch_inferred))),
     ];
     cache.into_iter().chain(limits).collect()
-}
-
-/// Parameters active per token.
-fn active(network: &Network) -> usize {
-    match network {
-        Network::Decoder(decoder) => decoder.active_parameters(),
-        Network::Encoder(encoder) => encoder.parameters(),
-    }
 }
 
 fn words(bytes: u64) -> String {

@@ -13,7 +13,7 @@ use super::mamba2::{self, HEAD_NAMES};
 use crate::config::ConfigKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Channel, Config, Decoder, Error, Mixer, Rope, WeightTypes};
+use crate::{Channel, Config, Decoder, Error, Mixer, Rope, SideBySide, WeightTypes};
 
 /// Falcon-H1.
 pub(crate) const FALCON_H1: Architecture = Architecture {
@@ -101,7 +101,7 @@ fn falcon_h1(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> De
             // Queries and keys are linear in what attention reads.
             attention.scale *= factors.attention_input * factors.attention_input * factors.key;
             attention.output_scale = factors.attention_input * factors.attention_output;
-            layer.mixer = Mixer::SideBySide(attention, space);
+            layer.mixer = Mixer::SideBySide(SideBySide { attention, space });
         }
         if let Channel::Gated(gated) = &mut layer.channel {
             (gated.gate_scale, gated.output_scale) = (factors.gate, factors.down);

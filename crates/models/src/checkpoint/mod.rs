@@ -659,7 +659,7 @@ mod tests {
 
     /// The graph of one step of a real model prints, verifies, and declares all that is stored.
     fn check(checkpoint: &Checkpoint, parameters: usize) {
-        assert_eq!(checkpoint.decoder().unwrap().parameters(), parameters);
+        assert_eq!(checkpoint.decoder().unwrap().parameters().unwrap(), parameters);
         let graph = checkpoint.graph(16, DType::F32).unwrap();
         let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
         let tied = usize::from(checkpoint.decoder().unwrap().tied);

@@ -106,9 +106,23 @@ impl Network {
     }
 
     /// The number of weights.
-    pub fn parameters(&self) -> usize {
+    ///
+    /// # Errors
+    /// If the model has no graph, since sizes of its blocks do not fit.
+    pub fn parameters(&self) -> Result<usize, Error> {
         match self {
             Network::Decoder(decoder) => decoder.parameters(),
+            Network::Encoder(encoder) => encoder.parameters(),
+        }
+    }
+
+    /// The number of weights that compute each token.
+    ///
+    /// # Errors
+    /// As [`Network::parameters`].
+    pub fn active_parameters(&self) -> Result<usize, Error> {
+        match self {
+            Network::Decoder(decoder) => decoder.active_parameters(),
             Network::Encoder(encoder) => encoder.parameters(),
         }
     }

@@ -128,7 +128,8 @@ pub(super) fn check_absent(
 fn keys_of_others(network: &Network) -> Vec<String> {
     let Network::Decoder(decoder) = network else { return Vec::new() };
     let layers = decoder.layers.iter().enumerate();
-    let others = layers.filter(|(_, layer)| layer.mixer.keys_of().is_some());
+    let others =
+        layers.filter(|(_, layer)| layer.mixer.block().is_some_and(|mixer| mixer.keys_of().is_some()));
     others
         .flat_map(|(index, _)| OF_KEYS.iter().map(move |stem| format!("blk.{index}.{stem}.weight")))
         .collect()

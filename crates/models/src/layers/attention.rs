@@ -1,11 +1,12 @@
 //! Causal self-attention over a paged cache, with heads that share keys and values.
 
 use graph::Value;
-use graph::ops::{Binary, KvStore, PagedAttention, Reshape, Rope, Split, Unary};
+use graph::ops::{KvStore, PagedAttention, Rope, Split};
 
-use super::{Cached, Context, Norm, clip, linear, scale};
+use super::mixer::MixerBlock;
+use super::{Cached, Context, Norm};
 use crate::Error;
-use crate::state::LayerState;
+use crate::state::CacheShape;
 
 /// Self-attention, with rotary positions or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,28 +68,21 @@ pub enum QkNorm {
     Whole(Norm),
 }
 
-impl Attention {
-    /// f32[tokens, hidden] → f32[tokens, hidden]; stores the tokens' keys and values in the cache, if it has its own.
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Value, Error> {
-        let (query, gate) = self.queries(context, prefix, x)?;
-        let query = self.place(context, &format!("{prefix}.attn_q_norm"), self.heads, query)?;
+impl MixerBlock for Attention {
+    fn build(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+        let (query, gate) = self.queries(context, x)?;
+        let query = self.place(context, "attn_q_norm", self.heads, query)?;
         let query = match context.shared.temperature.filter(|_| self.is_tempered) {
             None => query,
-            Some(factor) => context.graph.push_one(Binary::Mul.into(), &[query, factor])?,
+            Some(factor) => context.graph.mul(query, factor)?,
         };
         let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
-        let location = state.cache.expect("attention has keys and values");
+        let location = context.shared.layer.cache.expect("attention has keys and values");
         let (cache, layer) = (caches[location.input], location.layer);
         if self.keys_of.is_none() {
-            let [key, value] = self.keys_and_values(context, prefix, x)?;
+            let [key, value] = self.keys_and_values(context, x)?;
             let stored = [cache, key, value, row_offsets, cache_lengths, page_table];
-            context.graph.push(KvStore { layer }.into(), &stored)?;
+            context.graph.ops(KvStore { layer }, &stored)?;
         }
         let attention = PagedAttention {
             layer,
@@ -100,89 +94,67 @@ impl Attention {
         };
         let mut operands = vec![query, cache, row_offsets, cache_lengths, page_table];
         if self.sinks {
-            operands.push(context.vector(&format!("{prefix}.attn_sinks.weight"), self.heads)?);
+            operands.push(context.vector("attn_sinks.weight", self.heads)?);
         }
-        let attended = context.graph.push_one(attention.into(), &operands)?;
+        let attended = context.graph.op(attention, &operands)?;
         let width = self.heads * self.head_dim;
-        let merged = context
-            .graph
-            .push_one(Reshape { shape: vec!["tokens".into(), width.into()] }.into(), &[attended])?;
+        let merged = context.reshape(&[width], attended)?;
         let merged = match gate {
             None => merged,
-            Some(gate) => context.graph.push_one(Binary::Mul.into(), &[merged, gate])?,
+            Some(gate) => context.graph.mul(merged, gate)?,
         };
         let shape = [context.hidden, width];
-        let y = linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, merged)?;
-        scale(context, y, self.output_scale)
+        let y = context.linear("attn_output", shape, self.output_bias, merged)?;
+        context.scale(y, self.output_scale)
     }
 
+    fn summary(&self) -> String {
+        let Attention { heads, kv_heads, head_dim, .. } = self;
+        format!("{heads} query, {kv_heads} key-value, {head_dim} dims each")
+    }
+
+    fn cached(&self) -> Option<CacheShape> {
+        Some(CacheShape { kv_heads: self.kv_heads, head_dim: self.head_dim, has_values: true })
+    }
+
+    fn keys_of(&self) -> Option<usize> {
+        self.keys_of
+    }
+}
+
+impl Attention {
     /// Those of the tokens, placed in the sequence and normalized: f32[tokens, kv_heads, head_dim] each.
-    fn keys_and_values(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        x: Value,
-    ) -> Result<[Value; 2], Error> {
-        let key = self.project(context, prefix, "attn_k", self.kv_heads, x)?;
+    fn keys_and_values(&self, context: &mut Context<'_>, x: Value) -> Result<[Value; 2], Error> {
+        let key = self.project(context, "attn_k", self.kv_heads, x)?;
         let value = match self.keys_as_values {
             true => key,
-            false => self.project(context, prefix, "attn_v", self.kv_heads, x)?,
+            false => self.project(context, "attn_v", self.kv_heads, x)?,
         };
-        let key = self.place(context, &format!("{prefix}.attn_k_norm"), self.kv_heads, key)?;
-        let value = clip(context, value, self.clip)?;
+        let key = self.place(context, "attn_k_norm", self.kv_heads, key)?;
+        let value = context.clip(value, self.clip)?;
         let value = self.split_heads(context, self.kv_heads, value)?;
         let value = match self.value_norm {
             None => value,
-            Some(norm) => norm.build(context, &format!("{prefix}.attn_v_norm"), self.head_dim, value)?,
+            Some(norm) => norm.build(context, "attn_v_norm", self.head_dim, value)?,
         };
         Ok([key, value])
     }
 
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let query = self.heads * self.head_dim;
-        let keys = if self.keys_of.is_some() { 0 } else { self.kv_heads * self.head_dim };
-        let gates = if self.gated { query } else { 0 };
-        let values = if self.keys_as_values { 0 } else { keys };
-        let biases = if self.qkv_bias { query + gates + keys + values } else { 0 }
-            + if self.output_bias { hidden } else { 0 };
-        let value_norm = match self.value_norm {
-            Some(norm) if keys > 0 => norm.parameters(self.head_dim),
-            _ => 0,
-        };
-        let norms = match self.qk_norm {
-            None => 0,
-            Some(QkNorm::PerHead(norm) | QkNorm::PerRotatedHead(norm)) => {
-                (1 + usize::from(keys > 0)) * norm.parameters(self.head_dim)
-            }
-            Some(QkNorm::EachHead { .. }) => query + keys,
-            Some(QkNorm::Whole(norm)) => norm.parameters(query) + norm.parameters(keys),
-        };
-        let sinks = if self.sinks { self.heads } else { 0 };
-        hidden * (2 * query + gates + keys + values) + biases + norms + value_norm + sinks
-    }
-
     /// Queries, and the factors on what they read if there are some: f32[tokens, heads · head_dim] each.
-    fn queries(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        x: Value,
-    ) -> Result<(Value, Option<Value>), Error> {
+    fn queries(&self, context: &mut Context<'_>, x: Value) -> Result<(Value, Option<Value>), Error> {
         if !self.gated {
-            return Ok((self.project(context, prefix, "attn_q", self.heads, x)?, None));
+            return Ok((self.project(context, "attn_q", self.heads, x)?, None));
         }
-        let both = self.project(context, prefix, "attn_q", 2 * self.heads, x)?;
-        let shape = vec!["tokens".into(), self.heads.into(), (2 * self.head_dim).into()];
-        let both = context.graph.push_one(Reshape { shape }.into(), &[both])?;
+        let both = self.project(context, "attn_q", 2 * self.heads, x)?;
+        let both = context.reshape(&[self.heads, 2 * self.head_dim], both)?;
         let split = Split { axis: 2, sizes: vec![self.head_dim; 2] };
-        let [query, gate] = context.graph.push(split.into(), &[both])?[..] else { unreachable!("two parts") };
+        let [query, gate] = context.graph.ops(split, &[both])?[..] else { unreachable!("two parts") };
         let mut merge = |x: Value| {
             let shape = vec!["tokens".into(), (self.heads * self.head_dim).into()];
-            context.graph.push_one(Reshape { shape }.into(), &[x])
+            context.graph.reshape(x, shape)
         };
         let (query, gate) = (merge(query)?, merge(gate)?);
-        Ok((query, Some(context.graph.push_one(Unary::Sigmoid.into(), &[gate])?)))
+        Ok((query, Some(context.graph.sigmoid(gate)?)))
     }
 
     /// Normalizes and rotates queries or keys: f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]
@@ -205,20 +177,20 @@ impl Attention {
                 let x = norm.build(context, norm_name, self.head_dim, x)?;
                 let weight = context.vector(&format!("{norm_name}.weight"), heads * self.head_dim)?;
                 let shape = vec![heads.into(), self.head_dim.into()];
-                let weight = context.graph.push_one(Reshape { shape }.into(), &[weight])?;
-                context.graph.push_one(Binary::Mul.into(), &[x, weight])?
+                let weight = context.graph.reshape(weight, shape)?;
+                context.graph.mul(x, weight)?
             }
             Some(QkNorm::Whole(norm)) => {
                 let x = norm.build(context, norm_name, heads * self.head_dim, x)?;
                 self.split_heads(context, heads, x)?
             }
         };
-        let x = clip(context, x, self.clip)?;
+        let x = context.clip(x, self.clip)?;
         let x = match self.rope {
             None => x,
             Some(rope) => {
                 let (style, table) = context.shared.ropes[rope];
-                context.graph.push_one(Rope { style }.into(), &[x, table])?
+                context.graph.op(Rope { style }, &[x, table])?
             }
         };
         match self.qk_norm {
@@ -229,20 +201,12 @@ impl Attention {
 
     /// f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]
     fn split_heads(&self, context: &mut Context<'_>, heads: usize, x: Value) -> Result<Value, Error> {
-        let shape = vec!["tokens".into(), heads.into(), self.head_dim.into()];
-        Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+        context.reshape(&[heads, self.head_dim], x)
     }
 
     /// f32[tokens, hidden] → f32[tokens, heads · head_dim]
-    fn project(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        name: &str,
-        heads: usize,
-        x: Value,
-    ) -> Result<Value, Error> {
+    fn project(&self, context: &mut Context<'_>, name: &str, heads: usize, x: Value) -> Result<Value, Error> {
         let shape = [heads * self.head_dim, context.hidden];
-        linear(context, &format!("{prefix}.{name}"), shape, self.qkv_bias, x)
+        context.linear(name, shape, self.qkv_bias, x)
     }
 }

@@ -1,9 +1,9 @@
 //! The block of a layer that mixes the elements of each token: gated, plain, or a mixture of experts.
 
 use graph::Value;
-use graph::ops::{Binary, Reduce, ReduceKind, Unary};
+use graph::ops::{Reduce, ReduceKind, Unary};
 
-use super::{Context, Experts, Norm, add, linear, scale};
+use super::{Context, Experts, Norm};
 use crate::Error;
 
 /// The feed-forward block of a layer.
@@ -73,18 +73,12 @@ pub enum Activation {
 
 impl Channel {
     /// f32[tokens, hidden] → f32[tokens, hidden], of the normalized residual stream and the stream itself.
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        x: Value,
-        residual: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) fn build(&self, context: &mut Context<'_>, x: Value, residual: Value) -> Result<Value, Error> {
         match self {
-            Channel::Gated(gated) => gated.build(context, prefix, "", x),
-            Channel::Plain(plain) => plain.build(context, prefix, "", x),
-            Channel::Experts(experts) => experts.build(context, prefix, x, x),
-            Channel::GatedAndExperts(both) => both.build(context, prefix, x, residual),
+            Channel::Gated(gated) => gated.build(context, "", x),
+            Channel::Plain(plain) => plain.build(context, "", x),
+            Channel::Experts(experts) => experts.build(context, x, x),
+            Channel::GatedAndExperts(both) => both.build(context, x, residual),
             Channel::None => Ok(x),
         }
     }
@@ -99,121 +93,76 @@ impl Channel {
             Channel::None => 0,
         }
     }
-
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        match self {
-            Channel::Gated(gated) => gated.parameters(hidden),
-            Channel::Plain(plain) => plain.parameters(hidden),
-            Channel::Experts(experts) => experts.parameters(hidden),
-            Channel::GatedAndExperts(both) => both.experts.parameters(hidden) + both.other_parameters(hidden),
-            Channel::None => 0,
-        }
-    }
-
-    /// The number of weights that compute each token: of experts, those of a token's own alone.
-    pub fn active_parameters(&self, hidden: usize) -> usize {
-        match self {
-            Channel::Experts(experts) => experts.active_parameters(hidden),
-            Channel::GatedAndExperts(both) => {
-                both.experts.active_parameters(hidden) + both.other_parameters(hidden)
-            }
-            Channel::Gated(_) | Channel::Plain(_) | Channel::None => self.parameters(hidden),
-        }
-    }
 }
 
 impl Gated {
-    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_gate{suffix}` and so on.
+    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `ffn_gate{suffix}` and so on.
     pub(crate) fn build<V>(
         &self,
         context: &mut Context<'_, V>,
-        prefix: &str,
         suffix: &str,
         x: Value,
     ) -> Result<Value, Error> {
         let (hidden, width) = (context.hidden, self.width);
         let mut project = |name: &str, shape: [usize; 2], x: Value| {
-            linear(context, &format!("{prefix}.ffn_{name}{suffix}"), shape, self.bias, x)
+            context.linear(&format!("ffn_{name}{suffix}"), shape, self.bias, x)
         };
         let gate = project("gate", [width, hidden], x)?;
         let up = project("up", [width, hidden], x)?;
-        let gate = scale(context, gate, self.gate_scale)?;
+        let gate = context.scale(gate, self.gate_scale)?;
         let gate = match self.cutoff {
             None => gate,
             Some(cutoff) => cut_off(context, gate, cutoff)?,
         };
         let gate = self.activation.build(context, gate)?;
-        let inner = context.graph.push_one(Binary::Mul.into(), &[gate, up])?;
-        let y = linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)?;
-        scale(context, y, self.output_scale)
-    }
-
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        3 * hidden * self.width + if self.bias { 2 * self.width + hidden } else { 0 }
+        let inner = context.graph.mul(gate, up)?;
+        let y = context.linear(&format!("ffn_down{suffix}"), [hidden, width], self.bias, inner)?;
+        context.scale(y, self.output_scale)
     }
 }
 
 impl GatedAndExperts {
-    fn build(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        x: Value,
-        residual: Value,
-    ) -> Result<Value, Error> {
+    fn build(&self, context: &mut Context<'_>, x: Value, residual: Value) -> Result<Value, Error> {
         let (hidden, norm) = (context.hidden, self.norm);
-        let y = self.gated.build(context, prefix, "", x)?;
-        let y = norm.build(context, &format!("{prefix}.post_ffw_norm_1"), hidden, y)?;
-        let own = norm.build(context, &format!("{prefix}.pre_ffw_norm_2"), hidden, residual)?;
+        let y = self.gated.build(context, "", x)?;
+        let y = norm.build(context, "post_ffw_norm_1", hidden, y)?;
+        let own = norm.build(context, "pre_ffw_norm_2", hidden, residual)?;
         let routed = Norm::Unweighted { eps: norm.eps() }.build(context, "", hidden, residual)?;
-        let factors = context.vector(&format!("{prefix}.ffn_gate_inp.scale"), hidden)?;
-        let routed = context.graph.push_one(Binary::Mul.into(), &[routed, factors])?;
-        let routed = scale(context, routed, 1.0 / (hidden as f32).sqrt())?;
-        let z = self.experts.build(context, prefix, own, routed)?;
-        let z = norm.build(context, &format!("{prefix}.post_ffw_norm_2"), hidden, z)?;
-        add(context, y, z)
-    }
-
-    /// The number of weights outside of the experts and their router.
-    fn other_parameters(&self, hidden: usize) -> usize {
-        self.gated.parameters(hidden) + 3 * self.norm.parameters(hidden) + hidden
+        let factors = context.vector("ffn_gate_inp.scale", hidden)?;
+        let routed = context.graph.mul(routed, factors)?;
+        let routed = context.scale(routed, 1.0 / (hidden as f32).sqrt())?;
+        let z = self.experts.build(context, own, routed)?;
+        let z = norm.build(context, "post_ffw_norm_2", hidden, z)?;
+        Ok(context.graph.add(y, z)?)
     }
 }
 
 /// Gates less a threshold, or 0 below it: the mean of the token's gates plus so many standard deviations.
 fn cut_off<V>(context: &mut Context<'_, V>, gate: Value, deviations: f32) -> Result<Value, Error> {
     let mean_of = Reduce { kind: ReduceKind::Mean, axis: 1 };
-    let mean = context.graph.push_one(mean_of.into(), &[gate])?;
-    let off = context.graph.push_one(Binary::Sub.into(), &[gate, mean])?;
-    let squares = context.graph.push_one(Binary::Mul.into(), &[off, off])?;
-    let variance = context.graph.push_one(mean_of.into(), &[squares])?;
-    let deviation = context.graph.push_one(Unary::Sqrt.into(), &[variance])?;
-    let cutoff = scale(context, deviation, deviations)?;
-    let cutoff = add(context, mean, cutoff)?;
-    let rest = context.graph.push_one(Binary::Sub.into(), &[gate, cutoff])?;
-    Ok(context.graph.push_one(Unary::Relu.into(), &[rest])?)
+    let mean = context.graph.op(mean_of, &[gate])?;
+    let off = context.graph.sub(gate, mean)?;
+    let squares = context.graph.mul(off, off)?;
+    let variance = context.graph.op(mean_of, &[squares])?;
+    let deviation = context.graph.sqrt(variance)?;
+    let cutoff = context.scale(deviation, deviations)?;
+    let cutoff = context.graph.add(mean, cutoff)?;
+    let rest = context.graph.sub(gate, cutoff)?;
+    Ok(context.graph.relu(rest)?)
 }
 
 impl Plain {
-    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `{prefix}.ffn_up{suffix}` and `{prefix}.ffn_down{suffix}`.
+    /// f32[tokens, hidden] → f32[tokens, hidden], with the weights `ffn_up{suffix}` and `ffn_down{suffix}`.
     pub(crate) fn build<V>(
         &self,
         context: &mut Context<'_, V>,
-        prefix: &str,
         suffix: &str,
         x: Value,
     ) -> Result<Value, Error> {
         let (hidden, width) = (context.hidden, self.width);
-        let inner = linear(context, &format!("{prefix}.ffn_up{suffix}"), [width, hidden], self.bias, x)?;
+        let inner = context.linear(&format!("ffn_up{suffix}"), [width, hidden], self.bias, x)?;
         let inner = self.activation.build(context, inner)?;
-        linear(context, &format!("{prefix}.ffn_down{suffix}"), [hidden, width], self.bias, inner)
-    }
-
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        2 * hidden * self.width + if self.bias { self.width + hidden } else { 0 }
+        context.linear(&format!("ffn_down{suffix}"), [hidden, width], self.bias, inner)
     }
 }
 
@@ -255,10 +204,10 @@ impl Activation {
     /// The value of the function for each element.
     pub(super) fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
         match self {
-            Activation::Unary(unary) => Ok(context.graph.push_one(unary.into(), &[x])?),
+            Activation::Unary(unary) => Ok(context.graph.op(unary, &[x])?),
             Activation::ReluSquared => {
-                let x = context.graph.push_one(Unary::Relu.into(), &[x])?;
-                Ok(context.graph.push_one(Binary::Mul.into(), &[x, x])?)
+                let x = context.graph.relu(x)?;
+                Ok(context.graph.mul(x, x)?)
             }
         }
     }

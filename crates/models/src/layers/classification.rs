@@ -1,10 +1,10 @@
 //! The head of a classifier: a score for each label, from the hidden states of a text.
 
-use graph::ops::{Binary, Broadcast, Constant, Gather, RaggedAttention, Reshape, Slice, Unary};
+use graph::ops::{Broadcast, Gather, RaggedAttention, Reshape, Slice, Unary};
 use graph::{Dim, Value};
 use tensor::Tensor;
 
-use super::{Context, Norm, Texts, linear};
+use super::{Context, Norm, Texts};
 use crate::Error;
 
 /// `norm(activation(x · Dᵀ + d)) · Oᵀ + o`, for the hidden state x of a text's first token or the mean of all; of a
@@ -46,8 +46,8 @@ impl ClassificationHead {
     pub(crate) fn build(&self, context: &mut Context<'_, Texts>, x: Value) -> Result<Value, Error> {
         let x = if self.mean { mean(context, x)? } else { x };
         let all_but_end = Slice { axis: 0, start: 0, stop: Some(-1), step: 1 };
-        let firsts = context.graph.push_one(all_but_end.into(), &[context.shared.row_offsets])?; // [batch]
-        let x = context.graph.push_one(Gather { axis: 0 }.into(), &[x, firsts])?; // [batch, hidden]
+        let firsts = context.graph.op(all_but_end, &[context.shared.row_offsets])?; // [batch]
+        let x = context.graph.op(Gather { axis: 0 }, &[x, firsts])?; // [batch, hidden]
         self.scores(context, x)
     }
 
@@ -55,48 +55,40 @@ impl ClassificationHead {
     pub(crate) fn scores<V>(&self, context: &mut Context<'_, V>, mut x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
         if let Some(activation) = self.activation {
-            x = linear(context, "cls", [hidden, hidden], self.bias, x)?;
-            x = context.graph.push_one(activation.into(), &[x])?;
+            x = context.linear("cls", [hidden, hidden], self.bias, x)?;
+            x = context.graph.op(activation, &[x])?;
         }
         if let Some(norm) = self.norm {
             x = norm.build(context, "cls.norm", hidden, x)?;
         }
-        let products = linear(context, "cls.output", [self.rows(), hidden], self.output_bias, x)?;
+        let products = context.linear("cls.output", [self.rows(), hidden], self.output_bias, x)?;
         if !self.log_odds {
             return Ok(products);
         }
         let mut column = |start: i64| {
             let column = Slice { axis: 1, start, stop: Some(start + 1), step: 1 };
-            context.graph.push_one(column.into(), &[products])
+            context.graph.op(column, &[products])
         };
         let (first, second) = (column(0)?, column(1)?);
-        Ok(context.graph.push_one(Binary::Sub.into(), &[first, second])?)
+        Ok(context.graph.sub(first, second)?)
     }
 
     /// Rows of the second layer.
     fn rows(&self) -> usize {
         if self.log_odds { 2 } else { self.labels.len() }
     }
-
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let layer = |rows: usize, bias: bool| rows * hidden + if bias { rows } else { 0 };
-        layer(self.rows(), self.output_bias)
-            + self.activation.map_or(0, |_| layer(hidden, self.bias))
-            + self.norm.map_or(0, |norm| norm.parameters(hidden))
-    }
 }
 
 /// The mean of the hidden states of a text, in the place of each: attention with scores that are all the same.
 fn mean(context: &mut Context<'_, Texts>, x: Value) -> Result<Value, Error> {
     let tokens = || Dim::symbol("tokens");
-    let zero = context.graph.push_one(Constant::new(Tensor::scalar(0.0f32)).into(), &[])?;
+    let zero = context.graph.constant(Tensor::scalar(0.0f32));
     let alike = Broadcast { shape: vec![tokens(), 1.into(), 1.into()] };
-    let alike = context.graph.push_one(alike.into(), &[zero])?;
+    let alike = context.graph.op(alike, &[zero])?;
     let values = Reshape { shape: vec![tokens(), 1.into(), context.hidden.into()] };
-    let values = context.graph.push_one(values.into(), &[x])?;
+    let values = context.graph.op(values, &[x])?;
     let operands = [alike, alike, values, context.shared.row_offsets];
-    let means = context.graph.push_one(RaggedAttention { scale: 1.0 }.into(), &operands)?;
+    let means = context.graph.op(RaggedAttention { scale: 1.0 }, &operands)?;
     let means_of = Reshape { shape: vec![tokens(), context.hidden.into()] };
-    Ok(context.graph.push_one(means_of.into(), &[means])?)
+    Ok(context.graph.op(means_of, &[means])?)
 }

@@ -1,11 +1,10 @@
 //! Causal convolutions over the tokens of each sequence.
 
 use graph::Value;
-use graph::ops::{CausalConv, Reshape};
+use graph::ops::CausalConv;
 
-use super::{Context, add};
+use super::Context;
 use crate::Error;
-use crate::state::Location;
 
 /// A convolution of each channel over the last few tokens.
 #[derive(Debug, Clone, Copy)]
@@ -19,35 +18,23 @@ pub(super) struct Convolution {
 }
 
 impl Convolution {
-    /// f32[tokens, channels] → f32[tokens, channels], with the weights `{name}.weight` and `{name}.bias`; changes the states
-    /// of the sequences.
-    pub(super) fn build(
-        self,
-        context: &mut Context<'_>,
-        name: &str,
-        location: Location,
-        x: Value,
-    ) -> Result<Value, Error> {
+    /// f32[tokens, channels] → f32[tokens, channels], with the weights `{name}.weight` and `{name}.bias`; changes the layer's
+    /// first state of the sequences.
+    pub(super) fn build(self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         let Convolution { channels, width, bias } = self;
         let weight = context.vector(&format!("{name}.weight"), channels * width)?;
         let shape = vec![channels.into(), width.into()];
-        let weight = context.graph.push_one(Reshape { shape }.into(), &[weight])?;
-        let states = context.shared.states[location.input];
-        let y = context.recur(CausalConv { layer: location.layer }.into(), &[x, weight], states)?;
+        let weight = context.graph.reshape(weight, shape)?;
+        let y = context.recur(0, |layer| CausalConv { layer }.into(), &[x, weight])?;
         if !bias {
             return Ok(y);
         }
         let bias = context.vector(&format!("{name}.bias"), channels)?;
-        add(context, y, bias)
+        Ok(context.graph.add(y, bias)?)
     }
 
     /// The shape of what it keeps of a sequence: the last inputs.
     pub(super) fn sequence_shape(self) -> Vec<usize> {
         vec![self.channels, self.width - 1]
-    }
-
-    /// The number of weights.
-    pub(super) fn parameters(self) -> usize {
-        self.channels * (self.width + usize::from(self.bias))
     }
 }

@@ -1,12 +1,13 @@
 //! A gated delta net (Yang et al. 2024): linear attention, whose state has one size however long the sequence is.
 
 use graph::Value;
-use graph::ops::{Binary, CausalConv, Constant, GatedDeltaRule, Reshape, RmsNorm, Split, Unary};
+use graph::ops::{GatedDeltaRule, RmsNorm, Split};
 use tensor::Tensor;
 
-use super::{Context, Norm, add, linear, softplus};
+use super::convolution::Convolution;
+use super::mixer::MixerBlock;
+use super::{Context, Norm};
 use crate::Error;
-use crate::state::LayerState;
 
 /// Added to the squared length that queries and keys are divided by the root of.
 const LENGTH_EPS: f32 = 1e-6;
@@ -31,45 +32,37 @@ pub struct GatedDelta {
     pub norm: Norm,
 }
 
-impl GatedDelta {
-    /// f32[tokens, hidden] → f32[tokens, hidden]; changes the states of the sequences.
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Value, Error> {
+impl MixerBlock for GatedDelta {
+    fn build(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let (hidden, values) = (context.hidden, self.values());
-        let [query, key, value] = self.project(context, state, prefix, x)?;
-        let [decay, beta] = self.gates(context, prefix, x)?;
-        let location = state.states[1];
-        let rule = GatedDeltaRule { layer: location.layer, tiled: self.tiled };
-        let states = context.shared.states[location.input];
-        let y = context.recur(rule.into(), &[query, key, value, decay, beta], states)?;
-        let y = self.norm.build(context, &format!("{prefix}.ssm_norm"), self.value_dim, y)?;
-        let gate = linear(context, &format!("{prefix}.attn_gate"), [values, hidden], false, x)?;
-        let gate = context.graph.push_one(Unary::Silu.into(), &[gate])?;
-        let y = reshape(context, &[values], y)?;
-        let y = context.graph.push_one(Binary::Mul.into(), &[y, gate])?;
-        linear(context, &format!("{prefix}.ssm_out"), [hidden, values], false, y)
+        let [query, key, value] = self.project(context, x)?;
+        let [decay, beta] = self.gates(context, x)?;
+        let rule = |layer| GatedDeltaRule { layer, tiled: self.tiled }.into();
+        let y = context.recur(1, rule, &[query, key, value, decay, beta])?;
+        let y = self.norm.build(context, "ssm_norm", self.value_dim, y)?;
+        let gate = context.linear("attn_gate", [values, hidden], false, x)?;
+        let gate = context.graph.silu(gate)?;
+        let y = context.reshape(&[values], y)?;
+        let y = context.graph.mul(y, gate)?;
+        context.linear("ssm_out", [hidden, values], false, y)
+    }
+
+    fn summary(&self) -> String {
+        let GatedDelta { key_heads, key_dim, value_heads, value_dim, .. } = self;
+        format!("{key_heads} key of {key_dim} dims, {value_heads} value of {value_dim} (delta net)")
     }
 
     /// The shapes of what it keeps of a sequence: the last inputs of the convolution, and for each value head the values
     /// that it holds for keys.
-    pub(crate) fn sequence_shapes(&self) -> Vec<Vec<usize>> {
+    fn sequence_shapes(&self, _: usize) -> Vec<Vec<usize>> {
         let rule = vec![self.value_heads, self.key_dim, self.value_dim];
-        vec![vec![self.channels(), self.conv_width - 1], rule]
+        vec![self.convolution().sequence_shape(), rule]
     }
+}
 
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let projections = self.channels() + 2 * self.values() + 2 * self.value_heads;
-        let gates = 2 * self.value_heads;
-        hidden * projections
-            + self.channels() * self.conv_width
-            + gates
-            + self.norm.parameters(self.value_dim)
+impl GatedDelta {
+    fn convolution(&self) -> Convolution {
+        Convolution { channels: self.channels(), width: self.conv_width, bias: false }
     }
 
     fn keys(&self) -> usize {
@@ -86,58 +79,40 @@ impl GatedDelta {
     }
 
     /// Queries and keys, f32[tokens, key_heads, key_dim], and values, f32[tokens, value_heads, value_dim].
-    fn project(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<[Value; 3], Error> {
-        let (channels, width) = (self.channels(), self.conv_width);
-        let x = linear(context, &format!("{prefix}.attn_qkv"), [channels, context.hidden], false, x)?;
-        let weight = context.vector(&format!("{prefix}.ssm_conv1d.weight"), channels * width)?;
-        let shape = vec![channels.into(), width.into()];
-        let weight = context.graph.push_one(Reshape { shape }.into(), &[weight])?;
-        let location = state.states[0];
-        let states = context.shared.states[location.input];
-        let x = context.recur(CausalConv { layer: location.layer }.into(), &[x, weight], states)?;
-        let x = context.graph.push_one(Unary::Silu.into(), &[x])?;
+    fn project(&self, context: &mut Context<'_>, x: Value) -> Result<[Value; 3], Error> {
+        let x = context.linear("attn_qkv", [self.channels(), context.hidden], false, x)?;
+        let x = self.convolution().build(context, "ssm_conv1d", x)?;
+        let x = context.graph.silu(x)?;
         let sizes = vec![self.keys(), self.keys(), self.values()];
-        let [query, key, value] = context.graph.push(Split { axis: 1, sizes }.into(), &[x])?[..] else {
+        let [query, key, value] = context.graph.ops(Split { axis: 1, sizes }, &[x])?[..] else {
             unreachable!("three parts")
         };
         let scale = 1.0 / (self.key_dim as f32).sqrt();
         let query = self.with_length(context, scale, query)?;
         let key = self.with_length(context, 1.0, key)?;
-        Ok([query, key, reshape(context, &[self.value_heads, self.value_dim], value)?])
+        Ok([query, key, context.reshape(&[self.value_heads, self.value_dim], value)?])
     }
 
     /// Each head's vector, of this length: `x / sqrt(Σ x² + eps)` is an RMS norm of a constant weight.
     fn with_length(&self, context: &mut Context<'_>, length: f32, x: Value) -> Result<Value, Error> {
-        let x = reshape(context, &[self.key_heads, self.key_dim], x)?;
+        let x = context.reshape(&[self.key_heads, self.key_dim], x)?;
         let count = self.key_dim as f32;
         let weight = Tensor::from_slice([self.key_dim], &vec![length / count.sqrt(); self.key_dim]);
-        let weight = context.graph.push_one(Constant::new(weight).into(), &[])?;
-        Ok(context.graph.push_one(RmsNorm { eps: LENGTH_EPS / count }.into(), &[x, weight])?)
+        let weight = context.graph.constant(weight);
+        Ok(context.graph.op(RmsNorm { eps: LENGTH_EPS / count }, &[x, weight])?)
     }
 
     /// The decay α and β, f32[tokens, value_heads] each.
-    fn gates(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<[Value; 2], Error> {
+    fn gates(&self, context: &mut Context<'_>, x: Value) -> Result<[Value; 2], Error> {
         let shape = [self.value_heads, context.hidden];
-        let beta = linear(context, &format!("{prefix}.ssm_beta"), shape, false, x)?;
-        let beta = context.graph.push_one(Unary::Sigmoid.into(), &[beta])?;
-        let step = linear(context, &format!("{prefix}.ssm_alpha"), shape, false, x)?;
-        let bias = context.vector(&format!("{prefix}.ssm_dt.bias"), self.value_heads)?;
-        let step = add(context, step, bias)?;
-        let step = softplus(context, step)?;
-        let rate = context.vector(&format!("{prefix}.ssm_a.weight"), self.value_heads)?;
-        let exponent = context.graph.push_one(Binary::Mul.into(), &[step, rate])?;
-        Ok([context.graph.push_one(Unary::Exp.into(), &[exponent])?, beta])
+        let beta = context.linear("ssm_beta", shape, false, x)?;
+        let beta = context.graph.sigmoid(beta)?;
+        let step = context.linear("ssm_alpha", shape, false, x)?;
+        let bias = context.vector("ssm_dt.bias", self.value_heads)?;
+        let step = context.graph.add(step, bias)?;
+        let step = context.softplus(step)?;
+        let rate = context.vector("ssm_a.weight", self.value_heads)?;
+        let exponent = context.graph.mul(step, rate)?;
+        Ok([context.graph.exp(exponent)?, beta])
     }
-}
-
-/// Each token's elements in another shape.
-fn reshape(context: &mut Context<'_>, sizes: &[usize], x: Value) -> Result<Value, Error> {
-    let shape = std::iter::once("tokens".into()).chain(sizes.iter().map(|&size| size.into())).collect();
-    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
 }

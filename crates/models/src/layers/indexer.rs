@@ -2,11 +2,10 @@
 //! "DeepSeek-V3.2", 2025).
 
 use graph::Value;
-use graph::ops::{LatentStore, Reshape, Rope, TopPositions};
+use graph::ops::{LatentStore, Rope, TopPositions};
 
-use super::{Cached, Context, Norm, linear, scale};
+use super::{Cached, Context, Norm};
 use crate::Error;
-use crate::state::LayerState;
 
 /// `eps` of the norm of keys.
 const EPS: f32 = 1e-6;
@@ -41,39 +40,31 @@ impl Indexer {
     pub(super) fn build(
         &self,
         context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
         x: Value,
         (latent, rank): (Value, usize),
     ) -> Result<Value, Error> {
         let (hidden, width) = (context.hidden, self.heads * self.dims);
-        let query = linear(context, &format!("{prefix}.indexer.attn_q_b"), [width, rank], false, latent)?;
+        let query = context.linear("indexer.attn_q_b", [width, rank], false, latent)?;
         let query = self.place(context, self.heads, query)?;
-        let key = linear(context, &format!("{prefix}.indexer.attn_k"), [self.dims, hidden], false, x)?;
-        let key = Norm::layer(EPS).build(context, &format!("{prefix}.indexer.k_norm"), self.dims, key)?;
+        let key = context.linear("indexer.attn_k", [self.dims, hidden], false, x)?;
+        let key = Norm::layer(EPS).build(context, "indexer.k_norm", self.dims, key)?;
         let key = self.place(context, 1, key)?;
-        let weights = linear(context, &format!("{prefix}.indexer.proj"), [self.heads, hidden], false, x)?;
-        let weights = scale(context, weights, 1.0 / (self.heads as f32).sqrt())?;
+        let weights = context.linear("indexer.proj", [self.heads, hidden], false, x)?;
+        let weights = context.scale(weights, 1.0 / (self.heads as f32).sqrt())?;
         let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
-        let location = state.index.expect("an indexer keeps keys");
+        let location = context.shared.layer.index.expect("an indexer keeps keys");
         let (cache, layer) = (caches[location.input], location.layer);
         let stored = [cache, key, row_offsets, cache_lengths, page_table];
-        context.graph.push(LatentStore { layer }.into(), &stored)?;
+        context.graph.ops(LatentStore { layer }, &stored)?;
         let top = TopPositions { layer, k: self.positions, scale: 1.0 / (self.dims as f32).sqrt() };
         let scored = [query, weights, cache, row_offsets, cache_lengths, page_table];
-        Ok(context.graph.push_one(top.into(), &scored)?)
-    }
-
-    /// The number of weights, for latents of queries of a rank.
-    pub(super) fn parameters(&self, hidden: usize, rank: usize) -> usize {
-        rank * self.heads * self.dims + hidden * (self.dims + self.heads) + 2 * self.dims
+        Ok(context.graph.op(top, &scored)?)
     }
 
     /// Rotated heads: f32[tokens, heads · dims] → f32[tokens, heads, dims]
     fn place(&self, context: &mut Context<'_>, heads: usize, x: Value) -> Result<Value, Error> {
-        let shape = vec!["tokens".into(), heads.into(), self.dims.into()];
-        let x = context.graph.push_one(Reshape { shape }.into(), &[x])?;
+        let x = context.reshape(&[heads, self.dims], x)?;
         let (style, table) = context.shared.ropes[self.rope];
-        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+        Ok(context.graph.op(Rope { style }, &[x, table])?)
     }
 }

@@ -6,14 +6,13 @@
 //! alike: attention of many heads to one row.
 
 use graph::Value;
-use graph::ops::{
-    Broadcast, Concat, Constant, ExpertLinear, LatentStore, PagedAttention, Reshape, Rope, Split,
-};
+use graph::ops::{Broadcast, Concat, Constant, ExpertLinear, LatentStore, PagedAttention, Rope, Split};
 use tensor::Tensor;
 
-use super::{Cached, Context, Norm, Reach, linear};
+use super::mixer::MixerBlock;
+use super::{Cached, Context, Norm, Reach};
 use crate::Error;
-use crate::state::LayerState;
+use crate::state::CacheShape;
 
 /// Attention to latents.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,72 +43,63 @@ pub struct LatentAttention {
     pub reach: Reach,
 }
 
-impl LatentAttention {
-    /// f32[tokens, hidden] → f32[tokens, hidden]; stores the tokens' rows in the cache.
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Value, Error> {
-        let row = self.row(context, prefix, x)?;
-        let (query, latent) = self.query(context, prefix, x)?;
-        let chosen = self.choose(context, state, prefix, x, latent)?;
+impl MixerBlock for LatentAttention {
+    fn build(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
+        let row = self.row(context, x)?;
+        let (query, latent) = self.query(context, x)?;
+        let chosen = self.choose(context, x, latent)?;
         let numbers = self.head_numbers(context)?;
         let parts = Split { axis: 2, sizes: vec![self.plain_dims, self.rotated_dims] };
-        let [plain, rotated] = context.graph.push(parts.into(), &[query])?[..] else {
-            unreachable!("two parts")
-        };
+        let [plain, rotated] = context.graph.ops(parts, &[query])?[..] else { unreachable!("two parts") };
         let keys = [self.heads, self.rank, self.plain_dims];
-        let keys = context.experts(&format!("{prefix}.attn_k_b.weight"), keys)?;
-        let plain = context.graph.push_one(ExpertLinear::default().into(), &[plain, numbers, keys])?;
+        let keys = context.experts("attn_k_b.weight", keys)?;
+        let plain = context.graph.op(ExpertLinear::default(), &[plain, numbers, keys])?;
         let rotated = self.rotate(context, rotated)?;
-        let query = context.graph.push_one(Concat { axis: 2 }.into(), &[plain, rotated])?; // [tokens, heads, row]
+        let query = context.graph.op(Concat { axis: 2 }, &[plain, rotated])?; // [tokens, heads, row]
         let Cached { ref caches, ragged: [row_offsets, cache_lengths, page_table], .. } = context.shared;
-        let location = state.cache.expect("attention keeps rows");
+        let location = context.shared.layer.cache.expect("attention keeps rows");
         let (cache, layer) = (caches[location.input], location.layer);
         let stored = [cache, row, row_offsets, cache_lengths, page_table];
-        context.graph.push(LatentStore { layer }.into(), &stored)?;
+        context.graph.ops(LatentStore { layer }, &stored)?;
         let (scale, values) = (self.scale, Some(self.rank));
         let (window, chunk, softcap) = (None, None, None);
         let attention = PagedAttention { layer, scale, window, chunk, softcap, values };
         let mut attended = vec![query, cache, row_offsets, cache_lengths, page_table];
         attended.extend(chosen);
-        let attended = context.graph.push_one(attention.into(), &attended)?; // [tokens, heads, rank]
+        let attended = context.graph.op(attention, &attended)?; // [tokens, heads, rank]
         let values = [self.heads, self.value_dims, self.rank];
-        let values = context.experts(&format!("{prefix}.attn_v_b.weight"), values)?;
-        let y = context.graph.push_one(ExpertLinear::default().into(), &[attended, numbers, values])?;
+        let values = context.experts("attn_v_b.weight", values)?;
+        let y = context.graph.op(ExpertLinear::default(), &[attended, numbers, values])?;
         let width = self.heads * self.value_dims;
-        let y = reshape(context, vec![width.into()], y)?;
+        let y = context.reshape(&[width], y)?;
         let shape = [context.hidden, width];
-        linear(context, &format!("{prefix}.attn_output"), shape, self.output_bias, y)
+        context.linear("attn_output", shape, self.output_bias, y)
     }
 
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let LatentAttention { heads, rank, plain_dims, rotated_dims, value_dims, .. } = *self;
-        let queries = heads * (plain_dims + rotated_dims);
-        let query = match self.query_rank {
-            None => hidden * queries,
-            Some(rank) => hidden * rank + rank + rank * queries + if self.latent_bias { rank } else { 0 },
-        };
-        let row = rank + rotated_dims;
-        let latent = hidden * row + rank + if self.latent_bias { row } else { 0 };
-        let output = hidden * heads * value_dims + if self.output_bias { hidden } else { 0 };
-        let indexer = match (self.reach, self.query_rank) {
-            (Reach::Indexed(indexer), Some(rank)) => indexer.parameters(hidden, rank),
-            _ => 0,
-        };
-        query + latent + heads * rank * (plain_dims + value_dims) + output + indexer
+    fn summary(&self) -> String {
+        let dims = self.plain_dims + self.rotated_dims;
+        format!("{} query, {dims} dims each, latents of {} dims", self.heads, self.rank)
     }
 
+    fn cached(&self) -> Option<CacheShape> {
+        Some(CacheShape { kv_heads: 1, head_dim: self.rank + self.rotated_dims, has_values: false })
+    }
+
+    fn indexed(&self) -> Option<CacheShape> {
+        match self.reach {
+            Reach::Indexed(indexer) => {
+                Some(CacheShape { kv_heads: 1, head_dim: indexer.dims, has_values: false })
+            }
+            Reach::All | Reach::Shared => None,
+        }
+    }
+}
+
+impl LatentAttention {
     /// The positions that the tokens attend to, if not all. Later layers may share them.
     fn choose(
         &self,
         context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
         x: Value,
         latent: Option<(Value, usize)>,
     ) -> Result<Option<Value>, Error> {
@@ -118,7 +108,7 @@ impl LatentAttention {
             Reach::Shared => {}
             Reach::Indexed(indexer) => {
                 let latent = latent.expect("configurations with indexers have latents of queries");
-                let chosen = indexer.build(context, state, prefix, x, latent)?;
+                let chosen = indexer.build(context, x, latent)?;
                 context.shared.chosen = Some(chosen);
             }
         }
@@ -126,65 +116,52 @@ impl LatentAttention {
     }
 
     /// The tokens' rows: f32[tokens, 1, rank + rotated_dims]
-    fn row(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+    fn row(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let shape = [self.rank + self.rotated_dims, context.hidden];
-        let row = linear(context, &format!("{prefix}.attn_kv_a_mqa"), shape, self.latent_bias, x)?;
+        let row = context.linear("attn_kv_a_mqa", shape, self.latent_bias, x)?;
         let parts = Split { axis: 1, sizes: vec![self.rank, self.rotated_dims] };
-        let [latent, rotated] = context.graph.push(parts.into(), &[row])?[..] else {
-            unreachable!("two parts")
-        };
+        let [latent, rotated] = context.graph.ops(parts, &[row])?[..] else { unreachable!("two parts") };
         let norm = Norm::Rms { eps: self.eps };
-        let latent = norm.build(context, &format!("{prefix}.attn_kv_a_norm"), self.rank, latent)?;
-        let latent = reshape(context, vec![1.into(), self.rank.into()], latent)?;
-        let rotated = reshape(context, vec![1.into(), self.rotated_dims.into()], rotated)?;
+        let latent = norm.build(context, "attn_kv_a_norm", self.rank, latent)?;
+        let latent = context.reshape(&[1, self.rank], latent)?;
+        let rotated = context.reshape(&[1, self.rotated_dims], rotated)?;
         let rotated = self.rotate(context, rotated)?;
-        Ok(context.graph.push_one(Concat { axis: 2 }.into(), &[latent, rotated])?)
+        Ok(context.graph.op(Concat { axis: 2 }, &[latent, rotated])?)
     }
 
     /// The tokens' queries before rotation, f32[tokens, heads, plain_dims + rotated_dims], and the latents that they are
     /// made of, with their width.
-    fn query(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        x: Value,
-    ) -> Result<(Value, Option<(Value, usize)>), Error> {
+    fn query(&self, context: &mut Context<'_>, x: Value) -> Result<(Value, Option<(Value, usize)>), Error> {
         let dims = self.plain_dims + self.rotated_dims;
         let (query, latent) = match self.query_rank {
             None => {
                 let shape = [self.heads * dims, context.hidden];
-                (linear(context, &format!("{prefix}.attn_q"), shape, false, x)?, None)
+                (context.linear("attn_q", shape, false, x)?, None)
             }
             Some(rank) => {
                 let shape = [rank, context.hidden];
-                let latent = linear(context, &format!("{prefix}.attn_q_a"), shape, self.latent_bias, x)?;
+                let latent = context.linear("attn_q_a", shape, self.latent_bias, x)?;
                 let norm = Norm::Rms { eps: self.eps };
-                let latent = norm.build(context, &format!("{prefix}.attn_q_a_norm"), rank, latent)?;
+                let latent = norm.build(context, "attn_q_a_norm", rank, latent)?;
                 let shape = [self.heads * dims, rank];
-                let query = linear(context, &format!("{prefix}.attn_q_b"), shape, false, latent)?;
+                let query = context.linear("attn_q_b", shape, false, latent)?;
                 (query, Some((latent, rank)))
             }
         };
-        Ok((reshape(context, vec![self.heads.into(), dims.into()], query)?, latent))
+        Ok((context.reshape(&[self.heads, dims], query)?, latent))
     }
 
     /// Each head's number, for each token: u32[tokens, heads]
     fn head_numbers(&self, context: &mut Context<'_>) -> Result<Value, Error> {
         let numbers: Vec<u32> = (0..self.heads as u32).collect();
         let numbers = Constant::new(Tensor::from_slice([1, self.heads], &numbers));
-        let numbers = context.graph.push_one(numbers.into(), &[])?;
+        let numbers = context.graph.op(numbers, &[])?;
         let shape = vec!["tokens".into(), self.heads.into()];
-        Ok(context.graph.push_one(Broadcast { shape }.into(), &[numbers])?)
+        Ok(context.graph.op(Broadcast { shape }, &[numbers])?)
     }
 
     fn rotate(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let (style, table) = context.shared.ropes[self.rope];
-        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+        Ok(context.graph.op(Rope { style }, &[x, table])?)
     }
-}
-
-/// Rows of another shape.
-fn reshape(context: &mut Context<'_>, row: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
-    let shape = std::iter::once("tokens".into()).chain(row).collect();
-    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
 }

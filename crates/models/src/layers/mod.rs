@@ -10,6 +10,7 @@ mod gated_delta;
 mod indexer;
 mod latent_attention;
 mod layer_embedding;
+mod mixer;
 mod norm;
 mod routing;
 mod self_attention;
@@ -18,8 +19,8 @@ mod state_space;
 mod streams;
 mod temperature;
 
-use graph::ops::{Binary, Constant, Gather, Linear, RopeStyle, Unary, Weight};
-use graph::{Graph, Op, Type, Value};
+use graph::ops::{Gather, Linear, RopeStyle};
+use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use attention::{Attention, QkNorm};
@@ -31,6 +32,7 @@ pub use gated_delta::GatedDelta;
 pub use indexer::{Indexer, Reach};
 pub use latent_attention::LatentAttention;
 pub use layer_embedding::LayerEmbedding;
+pub use mixer::{Mixer, SideBySide};
 pub use norm::{Norm, Norms};
 pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
@@ -40,21 +42,36 @@ pub use state_space::{GatedNorm, StateSpace};
 pub use streams::Streams;
 pub use temperature::Temperature;
 
-use crate::{Error, WeightTypes};
+use crate::Error;
+use crate::state::LayerState;
+
+/// The dtype of each stored weight, by canonical name.
+pub trait WeightTypes {
+    /// The dtype of a weight, if the checkpoint has it.
+    fn dtype(&self, name: &str) -> Option<DType>;
+
+    /// The weight `i32[columns]` that holds the order of a matrix's columns, if it is not that of the input they are
+    /// multiplied with.
+    fn order(&self, _name: &str) -> Option<&str> {
+        None
+    }
+}
 
 /// The graph in the making and the values that all layers share.
 pub(crate) struct Context<'a, V = Cached> {
     /// The graph in the making.
-    pub(crate) graph: &'a mut Graph,
+    pub(crate) graph: Builder,
     /// What the checkpoint holds.
     pub(crate) weights: &'a dyn WeightTypes,
     /// The width of the residual stream.
     pub(crate) hidden: usize,
+    /// What the names of weights start with: `blk.3.` in a layer, else nothing.
+    pub(crate) prefix: String,
     /// The values.
     pub(crate) shared: V,
 }
 
-/// The values that all layers of a decoder share.
+/// The values that all layers of a decoder share, and where the layer in the making keeps its state.
 pub(crate) struct Cached {
     /// Which dims pair up, and the table of angles of this step, for each of the decoder's ropes.
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
@@ -74,15 +91,25 @@ pub(crate) struct Cached {
     pub(crate) states: Vec<Value>,
     /// The slots of the states, u32[batch, 3], if there are any.
     pub(crate) state_table: Option<Value>,
+    /// Where the layer keeps its state.
+    pub(crate) layer: LayerState,
 }
 
 impl Context<'_> {
-    /// The result of an op that goes through the tokens of each sequence, and changes their `states`.
-    fn recur(&mut self, op: Op, operands: &[Value], states: Value) -> Result<Value, Error> {
-        let Cached { ragged: [row_offsets, cache_lengths, _], state_table, .. } = self.shared;
-        let table = state_table.expect("decoders with states have a table of their slots");
+    /// The result of an op that goes through the tokens of each sequence, and changes the layer's state `index`. The op is
+    /// made for a layer of that state.
+    fn recur(
+        &mut self,
+        index: usize,
+        op: impl FnOnce(usize) -> Op,
+        operands: &[Value],
+    ) -> Result<Value, Error> {
+        let location = self.shared.layer.states[index];
+        let states = self.shared.states[location.input];
+        let [row_offsets, cache_lengths, _] = self.shared.ragged;
+        let table = self.shared.state_table.expect("decoders with states have a table of their slots");
         let lists = [states, row_offsets, cache_lengths, table];
-        Ok(self.graph.push_one(op, &[operands, &lists].concat())?)
+        Ok(self.graph.op(op(location.layer), &[operands, &lists].concat())?)
     }
 }
 
@@ -92,8 +119,8 @@ impl<V> Context<'_, V> {
     /// # Errors
     /// If the checkpoint lacks it, or has its columns in an order of their own.
     pub(crate) fn weight(&mut self, name: &str, shape: [usize; 2]) -> Result<Value, Error> {
-        self.expect_no_order(name)?;
-        self.matrices(name, &shape)
+        let name = self.name_in_order(name)?;
+        self.matrices(&name, &shape)
     }
 
     /// The matrices [experts, rows, columns] of experts as the checkpoint stores them.
@@ -101,39 +128,8 @@ impl<V> Context<'_, V> {
     /// # Errors
     /// As [`Context::weight`].
     pub(crate) fn experts(&mut self, name: &str, shape: [usize; 3]) -> Result<Value, Error> {
-        self.expect_no_order(name)?;
-        self.matrices(name, &shape)
-    }
-
-    /// The input of a matrix, and the matrix as the checkpoint stores it, with columns in one order.
-    fn in_order(&mut self, name: &str, shape: [usize; 2], x: Value) -> Result<(Value, Value), Error> {
-        let x = match self.weights.order(name) {
-            None => x,
-            Some(order) => {
-                let order = self.declare(order, Type::new(DType::I32, [shape[1]]))?;
-                self.graph.push_one(Gather { axis: 1 }.into(), &[x, order])?
-            }
-        };
-        Ok((x, self.matrices(name, &shape)?))
-    }
-
-    fn expect_no_order(&self, name: &str) -> Result<(), Error> {
-        match self.weights.order(name) {
-            None => Ok(()),
-            Some(_) => {
-                let message = "has permuted columns (desc_act), which run in linear layers that all tokens share: \
-                    take a checkpoint without, or a GGUF file";
-                Err(Error::Weight { name: name.to_string(), message: message.to_string() })
-            }
-        }
-    }
-
-    fn matrices(&mut self, name: &str, shape: &[usize]) -> Result<Value, Error> {
-        let dtype = self.weights.dtype(name).ok_or_else(|| Error::Weight {
-            name: name.to_string(),
-            message: format!("missing from the checkpoint, expected {shape:?}"),
-        })?;
-        self.declare(name, Type::new(dtype, shape.iter().copied()))
+        let name = self.name_in_order(name)?;
+        self.matrices(&name, &shape)
     }
 
     /// A vector (a norm's weight, a bias); given to the graph in f32 whatever the checkpoint stores.
@@ -141,85 +137,121 @@ impl<V> Context<'_, V> {
     /// # Errors
     /// If the checkpoint lacks it.
     pub(crate) fn vector(&mut self, name: &str, len: usize) -> Result<Value, Error> {
-        if self.weights.dtype(name).is_none() {
-            let message = format!("missing from the checkpoint, expected [{len}]");
-            return Err(Error::Weight { name: name.to_string(), message });
+        let name = self.name(name);
+        if self.weights.dtype(&name).is_none() {
+            return Err(Error::Weight {
+                name,
+                message: format!("missing from the checkpoint, expected [{len}]"),
+            });
         }
-        self.declare(name, Type::new(DType::F32, [len]))
+        Ok(self.graph.weight(name, Type::new(DType::F32, [len]))?)
     }
 
-    fn declare(&mut self, name: &str, ty: Type) -> Result<Value, Error> {
-        Ok(self.graph.push_one(Weight { name: name.to_string(), ty }.into(), &[])?)
+    /// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for the weights `{name}.weight` of shape `[rows, columns]` and, if
+    /// there is one, `{name}.bias`.
+    ///
+    /// # Errors
+    /// If the checkpoint lacks one.
+    pub(crate) fn linear(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        bias: bool,
+        x: Value,
+    ) -> Result<Value, Error> {
+        let weight = self.name(&format!("{name}.weight"));
+        let x = match self.weights.order(&weight) {
+            None => x,
+            Some(order) => {
+                let order = self.graph.weight(order, Type::new(DType::I32, [shape[1]]))?;
+                self.graph.op(Gather { axis: 1 }, &[x, order])?
+            }
+        };
+        let weight = self.matrices(&weight, &shape)?;
+        let y = self.graph.op(Linear::default(), &[x, weight])?;
+        if !bias {
+            return Ok(y);
+        }
+        let bias = self.vector(&format!("{name}.bias"), shape[0])?;
+        Ok(self.graph.add(y, bias)?)
     }
-}
 
-/// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for the weights `{name}.weight` of shape `[rows, columns]` and, if
-/// there is one, `{name}.bias`.
-pub(crate) fn linear<V>(
-    context: &mut Context<'_, V>,
-    name: &str,
-    shape: [usize; 2],
-    bias: bool,
-    x: Value,
-) -> Result<Value, Error> {
-    let (x, weight) = context.in_order(&format!("{name}.weight"), shape, x)?;
-    let y = context.graph.push_one(Linear::default().into(), &[x, weight])?;
-    if !bias {
-        return Ok(y);
+    /// Each token's elements in another shape: [tokens, ..] → [tokens, ..sizes]
+    pub(crate) fn reshape(&mut self, sizes: &[usize], x: Value) -> Result<Value, Error> {
+        let sizes = sizes.iter().map(|&size| size.into());
+        Ok(self.graph.reshape(x, std::iter::once("tokens".into()).chain(sizes))?)
     }
-    let bias = context.vector(&format!("{name}.bias"), shape[0])?;
-    add(context, y, bias)
-}
 
-/// The sum of two values.
-pub(crate) fn add<V>(context: &mut Context<'_, V>, x: Value, y: Value) -> Result<Value, Error> {
-    Ok(context.graph.push_one(Binary::Add.into(), &[x, y])?)
-}
-
-/// A value times a number.
-pub(crate) fn scale<V>(context: &mut Context<'_, V>, x: Value, factor: f32) -> Result<Value, Error> {
-    if factor == 1.0 {
-        return Ok(x);
+    /// A value times a number.
+    pub(crate) fn scale(&mut self, x: Value, factor: f32) -> Result<Value, Error> {
+        if factor == 1.0 {
+            return Ok(x);
+        }
+        let factor = self.graph.constant(Tensor::scalar(factor));
+        Ok(self.graph.mul(x, factor)?)
     }
-    let factor = context.graph.push_one(Constant::new(Tensor::scalar(factor)).into(), &[])?;
-    Ok(context.graph.push_one(Binary::Mul.into(), &[x, factor])?)
-}
 
-/// `ln(1 + e^x) = max(x, 0) + ln(1 + e^(-|x|))`, which is finite for every finite `x`.
-pub(crate) fn softplus(context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
-    let mut of = |op: Unary, x: Value| context.graph.push_one(op.into(), &[x]);
-    let (positive, size) = (of(Unary::Relu, x)?, of(Unary::Abs, x)?);
-    let power = of(Unary::Neg, size).and_then(|x| of(Unary::Exp, x))?;
-    let rest = of(Unary::Log1p, power)?;
-    add(context, positive, rest)
-}
+    /// `ln(1 + e^x) = max(x, 0) + ln(1 + e^(-|x|))`, which is finite for every finite `x`.
+    pub(crate) fn softplus(&mut self, x: Value) -> Result<Value, Error> {
+        let positive = self.graph.relu(x)?;
+        let size = self.graph.abs(x)?;
+        let exponent = self.graph.negate(size)?;
+        let power = self.graph.exp(exponent)?;
+        let rest = self.graph.log1p(power)?;
+        Ok(self.graph.add(positive, rest)?)
+    }
 
-/// `cap · tanh(x / cap)`
-pub(crate) fn softcap(context: &mut Context<'_>, x: Value, cap: Option<f32>) -> Result<Value, Error> {
-    let Some(cap) = cap else { return Ok(x) };
-    let bound = context.graph.push_one(Constant::new(Tensor::scalar(cap)).into(), &[])?;
-    let ratio = context.graph.push_one(Binary::Div.into(), &[x, bound])?;
-    let squashed = context.graph.push_one(Unary::Tanh.into(), &[ratio])?;
-    scale(context, squashed, cap)
-}
+    /// `cap · tanh(x / cap)`
+    pub(crate) fn softcap(&mut self, x: Value, cap: Option<f32>) -> Result<Value, Error> {
+        let Some(cap) = cap else { return Ok(x) };
+        let bound = self.graph.constant(Tensor::scalar(cap));
+        let ratio = self.graph.div(x, bound)?;
+        let squashed = self.graph.tanh(ratio)?;
+        self.scale(squashed, cap)
+    }
 
-/// Each element, or `limit` if it is less.
-pub(crate) fn at_least<V>(context: &mut Context<'_, V>, x: Value, limit: f32) -> Result<Value, Error> {
-    let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
-    Ok(context.graph.push_one(Binary::Max.into(), &[x, limit])?)
-}
+    /// Each element, or `limit` if it is less.
+    pub(crate) fn at_least(&mut self, x: Value, limit: f32) -> Result<Value, Error> {
+        let limit = self.graph.constant(Tensor::scalar(limit));
+        Ok(self.graph.max(x, limit)?)
+    }
 
-/// Each element, or `limit` if it is more.
-pub(crate) fn at_most<V>(context: &mut Context<'_, V>, x: Value, limit: f32) -> Result<Value, Error> {
-    let limit = context.graph.push_one(Constant::new(Tensor::scalar(limit)).into(), &[])?;
-    Ok(context.graph.push_one(Binary::Min.into(), &[x, limit])?)
-}
+    /// Each element, or `limit` if it is more.
+    pub(crate) fn at_most(&mut self, x: Value, limit: f32) -> Result<Value, Error> {
+        let limit = self.graph.constant(Tensor::scalar(limit));
+        Ok(self.graph.min(x, limit)?)
+    }
 
-/// Each element no further from 0 than `limit`.
-pub(crate) fn clip<V>(context: &mut Context<'_, V>, x: Value, limit: Option<f32>) -> Result<Value, Error> {
-    let Some(limit) = limit else { return Ok(x) };
-    let x = at_least(context, x, -limit)?;
-    at_most(context, x, limit)
+    /// Each element no further from 0 than `limit`.
+    pub(crate) fn clip(&mut self, x: Value, limit: Option<f32>) -> Result<Value, Error> {
+        let Some(limit) = limit else { return Ok(x) };
+        let x = self.at_least(x, -limit)?;
+        self.at_most(x, limit)
+    }
+
+    /// The whole name of a weight.
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// The whole name of a weight whose columns must be in the order of what they are multiplied with.
+    fn name_in_order(&self, name: &str) -> Result<String, Error> {
+        let name = self.name(name);
+        if self.weights.order(&name).is_some() {
+            let message = "has permuted columns (desc_act), which run in linear layers that all tokens share: take \
+                           a checkpoint without, or a GGUF file";
+            return Err(Error::Weight { name, message: message.to_string() });
+        }
+        Ok(name)
+    }
+
+    fn matrices(&mut self, name: &str, shape: &[usize]) -> Result<Value, Error> {
+        let dtype = self.weights.dtype(name).ok_or_else(|| Error::Weight {
+            name: name.to_string(),
+            message: format!("missing from the checkpoint, expected {shape:?}"),
+        })?;
+        Ok(self.graph.weight(name, Type::new(dtype, shape.iter().copied()))?)
+    }
 }
 
 #[cfg(test)]
@@ -241,15 +273,15 @@ mod tests {
 
     #[test]
     fn inputs_are_brought_into_the_order_of_columns() {
-        let mut graph = Graph::new("g");
+        let mut graph = Builder::new("g");
         let x = graph.input("x", Type::new(DType::F32, ["n".into(), graph::Dim::from(3)]));
-        let mut context = Context { graph: &mut graph, weights: &Ordered, hidden: 3, shared: () };
-        let y = linear(&mut context, "w", [2, 3], false, x).unwrap();
+        let prefix = String::new();
+        let mut context = Context { graph, weights: &Ordered, hidden: 3, prefix, shared: () };
+        let y = context.linear("w", [2, 3], false, x).unwrap();
         let router = context.weight("router", [2, 3]).unwrap_err().to_string();
         assert!(router.contains("weight `router`: has permuted columns (desc_act)"), "{router}");
         assert!(context.experts("experts", [4, 2, 3]).is_err());
-        graph.set_outputs(&[y]);
-        let lines = graph.to_string();
+        let lines = context.graph.finish(&[y]).unwrap().to_string();
         let lines: Vec<&str> = lines.lines().map(str::trim).collect();
         assert!(lines[1].contains("weight \"order\" : i32[3]"), "{lines:?}");
         assert!(lines[2].contains("gather(%x, ") && lines[2].contains("axis = 1"), "{lines:?}");

@@ -61,12 +61,12 @@ impl Norm {
         match *self {
             Norm::Rms { eps } => {
                 let weight = context.vector(&format!("{name}.weight"), len)?;
-                Ok(context.graph.push_one(RmsNorm { eps }.into(), &[x, weight])?)
+                Ok(context.graph.op(RmsNorm { eps }, &[x, weight])?)
             }
             Norm::Unweighted { eps } => {
                 let ones = Constant::new(Tensor::from_slice([len], &vec![1f32; len]));
-                let ones = context.graph.push_one(ones.into(), &[])?;
-                Ok(context.graph.push_one(RmsNorm { eps }.into(), &[x, ones])?)
+                let ones = context.graph.op(ones, &[])?;
+                Ok(context.graph.op(RmsNorm { eps }, &[x, ones])?)
             }
             Norm::Layer { eps, weight, bias } => {
                 let mut vector = |given: bool, leaf: &str, otherwise: f32| {
@@ -74,10 +74,10 @@ impl Norm {
                         return context.vector(&format!("{name}.{leaf}"), len);
                     }
                     let constant = Constant::new(Tensor::from_slice([len], &vec![otherwise; len]));
-                    Ok(context.graph.push_one(constant.into(), &[])?)
+                    Ok(context.graph.op(constant, &[])?)
                 };
                 let (weight, bias) = (vector(weight, "weight", 1.0)?, vector(bias, "bias", 0.0)?);
-                Ok(context.graph.push_one(LayerNorm { eps }.into(), &[x, weight, bias])?)
+                Ok(context.graph.op(LayerNorm { eps }, &[x, weight, bias])?)
             }
         }
     }
@@ -86,15 +86,6 @@ impl Norm {
     pub(crate) fn eps(&self) -> f32 {
         match *self {
             Norm::Rms { eps } | Norm::Unweighted { eps } | Norm::Layer { eps, .. } => eps,
-        }
-    }
-
-    /// The number of weights for vectors of `len` elements.
-    pub fn parameters(&self, len: usize) -> usize {
-        match *self {
-            Norm::Rms { .. } => len,
-            Norm::Unweighted { .. } => 0,
-            Norm::Layer { weight, bias, .. } => (usize::from(weight) + usize::from(bias)) * len,
         }
     }
 }
@@ -112,15 +103,6 @@ impl Norms {
         match self {
             Norms::Pre(_) | Norms::Shared(_) => Ok(x),
             Norms::Post(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
-        }
-    }
-
-    /// The number of weights around so many blocks.
-    pub fn parameters(&self, hidden: usize, blocks: usize) -> usize {
-        match self {
-            Norms::Shared(norm) => norm.parameters(hidden),
-            Norms::Pre(norm) | Norms::Post(norm) => blocks * norm.parameters(hidden),
-            Norms::Sandwich(norm) => 2 * blocks * norm.parameters(hidden),
         }
     }
 }

@@ -1,12 +1,10 @@
 //! How a router chooses experts for a token, and how much each of them counts.
 
 use graph::Value;
-use graph::ops::{
-    Binary, Constant, Gather, GatherNd, Linear, Reduce, ReduceKind, Reshape, Softmax, TopK, Unary,
-};
+use graph::ops::{Gather, GatherNd, Linear, Reduce, ReduceKind, Softmax, TopK};
 use tensor::Tensor;
 
-use super::{Context, add, scale};
+use super::Context;
 use crate::Error;
 
 /// What becomes of the products of a token with the rows of a router.
@@ -66,16 +64,15 @@ impl Routing {
     pub(super) fn build<V>(
         &self,
         context: &mut Context<'_, V>,
-        prefix: &str,
         count: usize,
         per_token: usize,
         x: Value,
     ) -> Result<(Value, Value), Error> {
-        let router = context.weight(&format!("{prefix}.ffn_gate_inp.weight"), [count, context.hidden])?;
-        let mut products = context.graph.push_one(Linear::default().into(), &[x, router])?; // [tokens, count]
+        let router = context.weight("ffn_gate_inp.weight", [count, context.hidden])?;
+        let mut products = context.graph.op(Linear::default(), &[x, router])?; // [tokens, count]
         if self.bias {
-            let bias = context.vector(&format!("{prefix}.ffn_gate_inp.bias"), count)?;
-            products = add(context, products, bias)?;
+            let bias = context.vector("ffn_gate_inp.bias", count)?;
+            products = context.graph.add(products, bias)?;
         }
         let (shares, chosen) =
             if *self == (Routing { scale: self.scale, bias: self.bias, ..Routing::default() }) {
@@ -83,17 +80,16 @@ impl Routing {
                 let (products, chosen) = top(context, products, per_token)?;
                 (softmax(context, products)?, chosen)
             } else {
-                let (shares, chosen) = self.choose(context, prefix, count, per_token, products)?;
+                let (shares, chosen) = self.choose(context, count, per_token, products)?;
                 (if self.normalized { divided_by_sum(context, shares)? } else { shares }, chosen)
             };
-        Ok((scale(context, shares, self.scale)?, chosen))
+        Ok((context.scale(shares, self.scale)?, chosen))
     }
 
     /// The scores of each token's experts, and their numbers.
     fn choose<V>(
         &self,
         context: &mut Context<'_, V>,
-        prefix: &str,
         count: usize,
         per_token: usize,
         products: Value,
@@ -101,15 +97,15 @@ impl Routing {
         if self.scores == Scores::Sigmoid && !self.correction && self.groups.is_none() {
             // Sigmoids of large products are all 1, and would not tell them apart.
             let (best, chosen) = top(context, products, per_token)?;
-            return Ok((context.graph.push_one(Unary::Sigmoid.into(), &[best])?, chosen));
+            return Ok((context.graph.sigmoid(best)?, chosen));
         }
         let scores = match self.scores {
             Scores::Softmax => softmax(context, products)?,
-            Scores::Sigmoid => context.graph.push_one(Unary::Sigmoid.into(), &[products])?,
+            Scores::Sigmoid => context.graph.sigmoid(products)?,
         };
         let ranked = if self.correction {
-            let correction = context.vector(&format!("{prefix}.exp_probs_b.bias"), count)?;
-            add(context, scores, correction)?
+            let correction = context.vector("exp_probs_b.bias", count)?;
+            context.graph.add(scores, correction)?
         } else {
             scores
         };
@@ -138,22 +134,21 @@ impl ExpertGroups {
         per_token: usize,
     ) -> Result<(Value, Value), Error> {
         let size = count / self.count;
-        let by_group = reshape(context, vec![self.count.into(), size.into()], scores)?;
+        let by_group = context.reshape(&[self.count, size], scores)?;
         let best = TopK { k: self.best, axis: 2, smallest: false };
-        let best = context.graph.push(best.into(), &[by_group])?[0]; // [tokens, groups, best]
+        let best = context.graph.ops(best, &[by_group])?[0]; // [tokens, groups, best]
         let sum = Reduce { kind: ReduceKind::Sum, axis: 2 };
-        let sums = context.graph.push_one(sum.into(), &[best])?;
-        let sums = reshape(context, vec![self.count.into()], sums)?;
+        let sums = context.graph.op(sum, &[best])?;
+        let sums = context.reshape(&[self.count], sums)?;
         let (_, groups) = top(context, sums, self.chosen)?;
         let numbers: Vec<i64> = (0..count as i64).collect();
-        let numbers = Constant::new(Tensor::from_slice([self.count, size], &numbers));
-        let numbers = context.graph.push_one(numbers.into(), &[])?;
-        let numbers = context.graph.push_one(Gather { axis: 0 }.into(), &[numbers, groups])?;
-        let candidates = vec![(self.chosen * size).into()];
-        let numbers = reshape(context, candidates.clone(), numbers)?;
-        let groups = reshape(context, vec![self.chosen.into(), 1.into()], groups)?;
-        let scores = context.graph.push_one(GatherNd { batch_dims: 1 }.into(), &[by_group, groups])?;
-        let scores = reshape(context, candidates, scores)?;
+        let numbers = context.graph.constant(Tensor::from_slice([self.count, size], &numbers));
+        let numbers = context.graph.op(Gather { axis: 0 }, &[numbers, groups])?;
+        let candidates = [self.chosen * size];
+        let numbers = context.reshape(&candidates, numbers)?;
+        let groups = context.reshape(&[self.chosen, 1], groups)?;
+        let scores = context.graph.op(GatherNd { batch_dims: 1 }, &[by_group, groups])?;
+        let scores = context.reshape(&candidates, scores)?;
         let (best, places) = top(context, scores, per_token)?;
         Ok((best, pick(context, numbers, places, per_token)?))
     }
@@ -161,32 +156,26 @@ impl ExpertGroups {
 
 /// The largest elements of each row, and where they were.
 fn top<V>(context: &mut Context<'_, V>, x: Value, k: usize) -> Result<(Value, Value), Error> {
-    let results = context.graph.push(TopK { k, axis: 1, smallest: false }.into(), &[x])?;
+    let results = context.graph.ops(TopK { k, axis: 1, smallest: false }, &[x])?;
     let [values, indices] = results[..] else { unreachable!("values and indices") };
     Ok((values, indices))
 }
 
 /// The elements of each row at `count` places of its own.
 fn pick<V>(context: &mut Context<'_, V>, x: Value, places: Value, count: usize) -> Result<Value, Error> {
-    let places = reshape(context, vec![count.into(), 1.into()], places)?;
-    Ok(context.graph.push_one(GatherNd { batch_dims: 1 }.into(), &[x, places])?)
+    let places = context.reshape(&[count, 1], places)?;
+    Ok(context.graph.op(GatherNd { batch_dims: 1 }, &[x, places])?)
 }
 
 fn softmax<V>(context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
-    Ok(context.graph.push_one(Softmax { axis: 1 }.into(), &[x])?)
+    Ok(context.graph.op(Softmax { axis: 1 }, &[x])?)
 }
 
 /// Each row divided by its sum, which is never 0.
 fn divided_by_sum<V>(context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
     let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
-    let sum = context.graph.push_one(sum.into(), &[x])?;
-    let least = context.graph.push_one(Constant::new(Tensor::scalar(1e-20f32)).into(), &[])?;
-    let sum = add(context, sum, least)?;
-    Ok(context.graph.push_one(Binary::Div.into(), &[x, sum])?)
-}
-
-/// Rows of another shape.
-fn reshape<V>(context: &mut Context<'_, V>, row: Vec<graph::Dim>, x: Value) -> Result<Value, Error> {
-    let shape = std::iter::once("tokens".into()).chain(row).collect();
-    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+    let sum = context.graph.op(sum, &[x])?;
+    let least = context.graph.constant(Tensor::scalar(1e-20f32));
+    let sum = context.graph.add(sum, least)?;
+    Ok(context.graph.div(x, sum)?)
 }

@@ -1,9 +1,9 @@
 //! Attention within each text of a batch, in both directions.
 
 use graph::Value;
-use graph::ops::{Broadcast, RaggedAttention, Reshape, Rope, RopeStyle};
+use graph::ops::{Broadcast, RaggedAttention, Rope, RopeStyle};
 
-use super::{Context, Norm, linear};
+use super::{Context, Norm};
 use crate::Error;
 
 /// Self-attention of every token to every token of its text, or to those near it.
@@ -41,27 +41,20 @@ pub(crate) struct Texts {
 
 impl SelfAttention {
     /// f32[tokens, hidden] → f32[tokens, hidden]
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_, Texts>,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) fn build(&self, context: &mut Context<'_, Texts>, x: Value) -> Result<Value, Error> {
         let width = self.heads * self.head_dim;
         let mut operands = Vec::with_capacity(5);
         for (name, heads) in [("attn_q", self.heads), ("attn_k", self.kv_heads), ("attn_v", self.kv_heads)] {
-            let y = self.project(context, &format!("{prefix}.{name}"), heads, x)?;
-            let y =
-                if name == "attn_v" { y } else { self.turn(context, &format!("{prefix}.{name}_norm"), y)? };
+            let y = self.project(context, name, heads, x)?;
+            let y = if name == "attn_v" { y } else { self.turn(context, &format!("{name}_norm"), y)? };
             operands.push(self.repeat(context, heads, y)?);
         }
         operands.push(context.shared.row_offsets);
         let window = |&(window, bias): &(usize, Value)| (Some(window) == self.window).then_some(bias);
         operands.extend(context.shared.windows.iter().find_map(window).or(context.shared.bias));
-        let attended = context.graph.push_one(RaggedAttention { scale: self.scale }.into(), &operands)?;
-        let merged = vec!["tokens".into(), width.into()];
-        let merged = context.graph.push_one(Reshape { shape: merged }.into(), &[attended])?;
-        linear(context, &format!("{prefix}.attn_output"), [context.hidden, width], self.bias, merged)
+        let attended = context.graph.op(RaggedAttention { scale: self.scale }, &operands)?;
+        let merged = context.reshape(&[width], attended)?;
+        context.linear("attn_output", [context.hidden, width], self.bias, merged)
     }
 
     /// f32[tokens, hidden] → f32[tokens, heads, head_dim]
@@ -72,9 +65,8 @@ impl SelfAttention {
         heads: usize,
         x: Value,
     ) -> Result<Value, Error> {
-        let y = linear(context, name, [heads * self.head_dim, context.hidden], self.bias, x)?;
-        let shape = vec!["tokens".into(), heads.into(), self.head_dim.into()];
-        Ok(context.graph.push_one(Reshape { shape }.into(), &[y])?)
+        let y = context.linear(name, [heads * self.head_dim, context.hidden], self.bias, x)?;
+        context.reshape(&[heads, self.head_dim], y)
     }
 
     /// Queries or keys, normalized and turned.
@@ -85,7 +77,7 @@ impl SelfAttention {
         };
         let Some(rope) = self.rope else { return Ok(x) };
         let (style, table) = context.shared.ropes[rope];
-        Ok(context.graph.push_one(Rope { style }.into(), &[x, table])?)
+        Ok(context.graph.op(Rope { style }, &[x, table])?)
     }
 
     /// The head that each query head attends to: f32[tokens, heads, head_dim] → f32[tokens, query heads, head_dim]
@@ -93,23 +85,10 @@ impl SelfAttention {
         if heads == self.heads {
             return Ok(x);
         }
-        let mut reshape = |shape: &[usize], x: Value| {
-            let shape = std::iter::once("tokens".into()).chain(shape.iter().map(|&size| size.into()));
-            context.graph.push_one(Reshape { shape: shape.collect() }.into(), &[x])
-        };
-        let each = reshape(&[heads, 1, self.head_dim], x)?;
+        let each = context.reshape(&[heads, 1, self.head_dim], x)?;
         let group = self.heads / heads;
         let shape = vec!["tokens".into(), heads.into(), group.into(), self.head_dim.into()];
-        let groups = context.graph.push_one(Broadcast { shape }.into(), &[each])?;
-        let shape = vec!["tokens".into(), self.heads.into(), self.head_dim.into()];
-        Ok(context.graph.push_one(Reshape { shape }.into(), &[groups])?)
-    }
-
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let (queries, keys) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let biases = if self.bias { queries + 2 * keys + hidden } else { 0 };
-        let norms = self.qk_norm.map_or(0, |norm| 2 * norm.parameters(self.head_dim));
-        2 * hidden * (queries + keys) + biases + norms
+        let groups = context.graph.op(Broadcast { shape }, &[each])?;
+        context.reshape(&[self.heads, self.head_dim], groups)
     }
 }

@@ -1,12 +1,12 @@
 //! A gated convolution over the last few tokens.
 
 use graph::Value;
-use graph::ops::{Binary, Split};
+use graph::ops::Split;
 
+use super::Context;
 use super::convolution::Convolution;
-use super::{Context, linear};
+use super::mixer::MixerBlock;
 use crate::Error;
-use crate::state::LayerState;
 
 /// `out(c · conv(b · x))`, where one projection gives `b`, `c` and `x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,37 +17,29 @@ pub struct ShortConvolution {
     pub bias: bool,
 }
 
-impl ShortConvolution {
-    /// f32[tokens, hidden] → f32[tokens, hidden]; changes the states of the sequences.
-    pub(crate) fn build(
-        &self,
-        context: &mut Context<'_>,
-        state: &LayerState,
-        prefix: &str,
-        x: Value,
-    ) -> Result<Value, Error> {
+impl MixerBlock for ShortConvolution {
+    fn build(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
-        let name = |stem: &str| format!("{prefix}.shortconv.{stem}");
-        let parts = linear(context, &name("in_proj"), [3 * hidden, hidden], self.bias, x)?;
+        let parts = context.linear("shortconv.in_proj", [3 * hidden, hidden], self.bias, x)?;
         let split = Split { axis: 1, sizes: vec![hidden; 3] };
-        let [b, c, x] = context.graph.push(split.into(), &[parts])?[..] else { unreachable!("three parts") };
-        let x = context.graph.push_one(Binary::Mul.into(), &[b, x])?;
-        let y = self.convolution(hidden).build(context, &name("conv"), state.states[0], x)?;
-        let y = context.graph.push_one(Binary::Mul.into(), &[c, y])?;
-        linear(context, &name("out_proj"), [hidden, hidden], self.bias, y)
+        let [b, c, x] = context.graph.ops(split, &[parts])?[..] else { unreachable!("three parts") };
+        let x = context.graph.mul(b, x)?;
+        let y = self.convolution(hidden).build(context, "shortconv.conv", x)?;
+        let y = context.graph.mul(c, y)?;
+        context.linear("shortconv.out_proj", [hidden, hidden], self.bias, y)
+    }
+
+    fn summary(&self) -> String {
+        format!("a convolution over {} tokens", self.width)
     }
 
     /// The shapes of what it keeps of a sequence.
-    pub(crate) fn sequence_shapes(&self, hidden: usize) -> Vec<Vec<usize>> {
+    fn sequence_shapes(&self, hidden: usize) -> Vec<Vec<usize>> {
         vec![self.convolution(hidden).sequence_shape()]
     }
+}
 
-    /// The number of weights.
-    pub fn parameters(&self, hidden: usize) -> usize {
-        let biases = if self.bias { 4 * hidden } else { 0 };
-        4 * hidden * hidden + biases + self.convolution(hidden).parameters()
-    }
-
+impl ShortConvolution {
     fn convolution(&self, hidden: usize) -> Convolution {
         Convolution { channels: hidden, width: self.width, bias: self.bias }
     }

@@ -1,10 +1,10 @@
 //! Several residual streams, of which each layer computes one and predicts the others.
 
-use graph::ops::{Binary, Concat, Constant, MatMul, Reduce, ReduceKind, Reshape, Slice, Unary};
+use graph::ops::{Concat, Constant, MatMul, Reduce, ReduceKind, Slice};
 use graph::{Dim, Value};
 use tensor::Tensor;
 
-use super::{Context, Norm, add, at_least, linear, scale};
+use super::{Context, Norm};
 use crate::Error;
 
 /// Alternating updates (AltUp, Baykal et al. 2023). A layer predicts all streams as sums of them, computes one of its own,
@@ -31,14 +31,13 @@ impl Streams {
         let size = root_mean_square(context, x, None)?;
         let mut streams = vec![x];
         for index in 0..self.count - 1 {
-            let y = linear(context, &format!("altup_proj.{index}"), [hidden; 2], false, x)?;
+            let y = context.linear(&format!("altup_proj.{index}"), [hidden; 2], false, x)?;
             streams.push(resized(context, y, size)?);
         }
-        let shape = [Dim::from("tokens"), 1.into(), hidden.into()];
         for stream in &mut streams {
-            *stream = context.graph.push_one(Reshape { shape: shape.to_vec() }.into(), &[*stream])?;
+            *stream = context.reshape(&[1, hidden], *stream)?;
         }
-        Ok(context.graph.push_one(Concat { axis: 1 }.into(), &streams)?)
+        Ok(context.graph.op(Concat { axis: 1 }, &streams)?)
     }
 
     /// f32[rows, count, hidden] → f32[rows, hidden]: the mean of the first stream and of projections of the others of the
@@ -50,28 +49,22 @@ impl Streams {
         for index in 1..self.count {
             let y = stream(context, &rows, streams, index)?;
             let name = format!("altup_unembd_proj.{}", index - 1);
-            let y = linear(context, &name, [hidden; 2], false, y)?;
+            let y = context.linear(&name, [hidden; 2], false, y)?;
             let y = resized(context, y, size)?;
-            sum = add(context, sum, y)?;
+            sum = context.graph.add(sum, y)?;
         }
-        scale(context, sum, 1.0 / self.count as f32)
+        context.scale(sum, 1.0 / self.count as f32)
     }
 
     /// What a layer predicts before it computes: f32[tokens, count, hidden] → the same.
-    pub(crate) fn predict(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        streams: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) fn predict(&self, context: &mut Context<'_>, streams: Value) -> Result<Value, Error> {
         let active = self.active(context, streams)?;
-        let modes = self.modes(context, prefix, active)?;
-        let name = format!("{prefix}.altup_predict_coef");
-        let sums = linear(context, &name, [self.count * self.count, self.count], false, modes)?;
-        let shape = vec!["tokens".into(), self.count.into(), self.count.into()];
-        let sums = context.graph.push_one(Reshape { shape }.into(), &[sums])?;
-        let change = context.graph.push_one(MatMul.into(), &[sums, streams])?;
-        add(context, change, streams)
+        let modes = self.modes(context, active)?;
+        let sums =
+            context.linear("altup_predict_coef", [self.count * self.count, self.count], false, modes)?;
+        let sums = context.reshape(&[self.count, self.count], sums)?;
+        let change = context.graph.op(MatMul, &[sums, streams])?;
+        Ok(context.graph.add(change, streams)?)
     }
 
     /// The stream that layers compute: f32[tokens, count, hidden] → f32[tokens, hidden]
@@ -83,34 +76,27 @@ impl Streams {
     pub(crate) fn correct(
         &self,
         context: &mut Context<'_>,
-        prefix: &str,
         predicted: Value,
         computed: Value,
     ) -> Result<Value, Error> {
         let active = self.active(context, predicted)?;
-        let off = context.graph.push_one(Binary::Sub.into(), &[computed, active])?;
-        let modes = self.modes(context, prefix, computed)?;
-        let name = format!("{prefix}.altup_correct_coef");
-        let shares = linear(context, &name, [self.count; 2], false, modes)?;
-        let one = context.graph.push_one(Constant::new(Tensor::scalar(1f32)).into(), &[])?;
-        let shares = add(context, shares, one)?;
+        let off = context.graph.sub(computed, active)?;
+        let modes = self.modes(context, computed)?;
+        let shares = context.linear("altup_correct_coef", [self.count; 2], false, modes)?;
+        let one = context.graph.constant(Tensor::scalar(1f32));
+        let shares = context.graph.add(shares, one)?;
         let change = self.spread(context, off, shares)?;
-        add(context, change, predicted)
+        Ok(context.graph.add(change, predicted)?)
     }
 
     /// What layer embeddings read: f32[tokens, count, hidden] → f32[tokens, hidden]
-    pub(crate) fn read(
-        &self,
-        context: &mut Context<'_>,
-        prefix: &str,
-        streams: Value,
-    ) -> Result<Value, Error> {
+    pub(crate) fn read(&self, context: &mut Context<'_>, streams: Value) -> Result<Value, Error> {
         let x = self.active(context, streams)?;
         if !self.scaled {
             return Ok(x);
         }
-        let factors = context.vector(&format!("{prefix}.altup_correct_scale.weight"), context.hidden)?;
-        Ok(context.graph.push_one(Binary::Mul.into(), &[x, factors])?)
+        let factors = context.vector("altup_correct_scale.weight", context.hidden)?;
+        Ok(context.graph.mul(x, factors)?)
     }
 
     /// Adds to all streams but the first: f32[tokens, count, hidden] and f32[tokens, hidden]
@@ -122,61 +108,52 @@ impl Streams {
     ) -> Result<Value, Error> {
         let shares: Vec<f32> = (0..self.count).map(|index| if index == 0 { 0.0 } else { 1.0 }).collect();
         let shares = Constant::new(Tensor::from_slice([1, self.count], &shares));
-        let shares = context.graph.push_one(shares.into(), &[])?;
+        let shares = context.graph.op(shares, &[])?;
         let change = self.spread(context, x, shares)?;
-        add(context, streams, change)
-    }
-
-    /// The number of weights: those of a layer, and those of no layer.
-    pub fn parameters(&self, layers: usize, hidden: usize) -> usize {
-        let count = self.count;
-        let of_layer = hidden * count + count * count * (count + 1) + self.norm.parameters(hidden);
-        let factors = if self.scaled { hidden } else { 0 };
-        layers * (of_layer + factors) + 2 * (count - 1) * hidden * hidden
+        Ok(context.graph.add(streams, change)?)
     }
 
     /// The inputs of the coefficients: f32[tokens, hidden] → f32[tokens, count]
-    fn modes(&self, context: &mut Context<'_>, prefix: &str, x: Value) -> Result<Value, Error> {
+    fn modes(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let hidden = context.hidden;
-        let x = self.norm.build(context, &format!("{prefix}.altup_router_norm"), hidden, x)?;
-        let x = scale(context, x, 1.0 / hidden as f32)?;
-        let x = linear(context, &format!("{prefix}.altup_router"), [self.count, hidden], false, x)?;
-        Ok(context.graph.push_one(Unary::Tanh.into(), &[x])?)
+        let x = self.norm.build(context, "altup_router_norm", hidden, x)?;
+        let x = context.scale(x, 1.0 / hidden as f32)?;
+        let x = context.linear("altup_router", [self.count, hidden], false, x)?;
+        Ok(context.graph.tanh(x)?)
     }
 
     /// f32[tokens, hidden] times the share of each stream, f32[.., count] → f32[tokens, count, hidden]
     fn spread(&self, context: &mut Context<'_>, x: Value, shares: Value) -> Result<Value, Error> {
         let rows = context.graph.ty(shares).shape[0].clone();
         let shape = vec![rows, self.count.into(), 1.into()];
-        let shares = context.graph.push_one(Reshape { shape }.into(), &[shares])?;
-        let shape = vec!["tokens".into(), 1.into(), context.hidden.into()];
-        let x = context.graph.push_one(Reshape { shape }.into(), &[x])?;
-        Ok(context.graph.push_one(Binary::Mul.into(), &[x, shares])?)
+        let shares = context.graph.reshape(shares, shape)?;
+        let x = context.reshape(&[1, context.hidden], x)?;
+        Ok(context.graph.mul(x, shares)?)
     }
 }
 
 /// One of the streams: f32[rows, count, hidden] → f32[rows, hidden]
 fn stream(context: &mut Context<'_>, rows: &Dim, streams: Value, index: usize) -> Result<Value, Error> {
     let one = Slice { axis: 1, start: index as i64, stop: Some(index as i64 + 1), step: 1 };
-    let x = context.graph.push_one(one.into(), &[streams])?;
+    let x = context.graph.op(one, &[streams])?;
     let shape = vec![rows.clone(), context.hidden.into()];
-    Ok(context.graph.push_one(Reshape { shape }.into(), &[x])?)
+    Ok(context.graph.reshape(x, shape)?)
 }
 
 /// `x` with rows of another root mean square: f32[rows, hidden] and f32[rows, 1]
 fn resized(context: &mut Context<'_>, x: Value, size: Value) -> Result<Value, Error> {
     let own = root_mean_square(context, x, Some(LEAST))?;
-    let x = context.graph.push_one(Binary::Mul.into(), &[x, size])?;
-    Ok(context.graph.push_one(Binary::Div.into(), &[x, own])?)
+    let x = context.graph.mul(x, size)?;
+    Ok(context.graph.div(x, own)?)
 }
 
 /// f32[rows, hidden] → f32[rows, 1], of mean squares of at least `least`.
 fn root_mean_square(context: &mut Context<'_>, x: Value, least: Option<f32>) -> Result<Value, Error> {
-    let squares = context.graph.push_one(Binary::Mul.into(), &[x, x])?;
+    let squares = context.graph.mul(x, x)?;
     let mean = Reduce { kind: ReduceKind::Mean, axis: 1 };
-    let mut mean = context.graph.push_one(mean.into(), &[squares])?;
+    let mut mean = context.graph.op(mean, &[squares])?;
     if let Some(least) = least {
-        mean = at_least(context, mean, least)?;
+        mean = context.at_least(mean, least)?;
     }
-    Ok(context.graph.push_one(Unary::Sqrt.into(), &[mean])?)
+    Ok(context.graph.sqrt(mean)?)
 }

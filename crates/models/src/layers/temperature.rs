@@ -1,7 +1,6 @@
 //! Attention that sharpens as texts grow longer.
 
-use graph::ops::{Binary, Cast, Constant, Reshape, Unary};
-use graph::{Graph, Value};
+use graph::{Builder, Value};
 use tensor::{DType, Tensor};
 
 use crate::Error;
@@ -20,17 +19,17 @@ pub struct Temperature {
 
 impl Temperature {
     /// u32[tokens] → f32[tokens, 1, 1]
-    pub(crate) fn build(&self, graph: &mut Graph, positions: Value) -> Result<Value, Error> {
-        let mut number = |number: f32| graph.push_one(Constant::new(Tensor::scalar(number)).into(), &[]);
-        let (context, growth, one) = (number(self.context as f32)?, number(self.growth)?, number(1.0)?);
-        let offset = number(self.offset as f32)?;
-        let x = graph.push_one(Cast { to: DType::F32 }.into(), &[positions])?;
-        let x = graph.push_one(Binary::Add.into(), &[x, offset])?;
-        let x = graph.push_one(Binary::Div.into(), &[x, context])?;
-        let x = graph.push_one(Unary::Floor.into(), &[x])?;
-        let x = graph.push_one(Unary::Log1p.into(), &[x])?;
-        let x = graph.push_one(Binary::Mul.into(), &[x, growth])?;
-        let x = graph.push_one(Binary::Add.into(), &[x, one])?;
-        Ok(graph.push_one(Reshape { shape: vec!["tokens".into(), 1.into(), 1.into()] }.into(), &[x])?)
+    pub(crate) fn build(&self, graph: &mut Builder, positions: Value) -> Result<Value, Error> {
+        let mut number = |number: f32| graph.constant(Tensor::scalar(number));
+        let [context, growth, one, offset] =
+            [self.context as f32, self.growth, 1.0, self.offset as f32].map(&mut number);
+        let x = graph.cast(positions, DType::F32)?;
+        let x = graph.add(x, offset)?;
+        let x = graph.div(x, context)?;
+        let x = graph.floor(x)?;
+        let x = graph.log1p(x)?;
+        let x = graph.mul(x, growth)?;
+        let x = graph.add(x, one)?;
+        Ok(graph.reshape(x, ["tokens".into(), 1.into(), 1.into()])?)
     }
 }

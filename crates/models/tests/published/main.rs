@@ -95,7 +95,7 @@ fn open(name: &str) -> (Config, Decoder) {
 fn published_models_have_their_size() {
     for published in published() {
         let (config, decoder) = published.open();
-        assert_eq!(decoder.parameters(), published.parameters, "{}", published.name);
+        assert_eq!(decoder.parameters().unwrap(), published.parameters, "{}", published.name);
         assert_eq!(config.context_length, published.context, "{}", published.name);
     }
 }
@@ -104,7 +104,7 @@ fn published_models_have_their_size() {
 fn published_encoders_have_their_size() {
     for published in encoders() {
         let encoder = published.encoder();
-        assert_eq!(encoder.parameters(), published.parameters, "{}", published.name);
+        assert_eq!(encoder.parameters().unwrap(), published.parameters, "{}", published.name);
         assert_eq!(encoder.context_length(), published.context, "{}", published.name);
     }
 }

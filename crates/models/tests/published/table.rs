@@ -76,7 +76,7 @@ fn billions(parameters: usize) -> String {
 
 fn row(model: &Published, architecture: &str, formats: &str) -> String {
     let (_, decoder) = model.open();
-    let (all, active) = (decoder.parameters(), decoder.active_parameters());
+    let (all, active) = (decoder.parameters().unwrap(), decoder.active_parameters().unwrap());
     let active = if active < all { format!(", {} active", billions(active)) } else { String::new() };
     let state = decoder.state();
     let cache = gigabytes(TOKENS * state.bytes_per_token(DType::BF16) + state.bytes_per_slot());
@@ -123,7 +123,7 @@ fn table_of_encoders() -> String {
     let names = ENCODERS.iter().map(|encoder| encoder.hugging_face);
     for name in names.filter(|name| seen.insert(*name)) {
         for model in published.get(name).into_iter().flatten() {
-            let (all, formats) = (model.encoder().parameters(), &formats[name]);
+            let (all, formats) = (model.encoder().parameters().unwrap(), &formats[name]);
             writeln!(
                 table,
                 "| {} | `{name}` | {formats} | {} | {} | {} |",

@@ -248,7 +248,7 @@ impl Plan {
     /// read.
     pub fn parameters(&self) -> Option<usize> {
         match &self.model.outline {
-            Outline::Network(network) => Some(network.parameters()),
+            Outline::Network(network) => network.parameters().ok(),
             Outline::Transformers(facts) => facts.parameters,
         }
     }
