@@ -155,13 +155,13 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// If one of them has other rows than these.
     pub(crate) fn split_grouped_attention(&mut self, config: &Config) -> Result<(), Error> {
-        let (groups, head) = (config.kv_heads, config.head_dim);
-        let queries = config.heads / groups;
+        let (groups, head) = (config.attention.kv_heads, config.attention.head_dim);
+        let queries = config.attention.heads / groups;
         let rows = |first: usize, heads: usize| -> Vec<Range<usize>> {
             let start = |group: usize| (group * (queries + 2) + first) * head;
             (0..groups).map(|group| start(group)..start(group) + heads * head).collect()
         };
-        let expected = (config.heads + 2 * groups) * head;
+        let expected = (config.attention.heads + 2 * groups) * head;
         for layer in 0..config.layers {
             for leaf in ["weight", "bias"] {
                 let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
@@ -184,8 +184,11 @@ impl<'a> Layout<'a> {
 
     /// Names the queries, keys and values of matrices and biases that hold them one on the other.
     pub(crate) fn split_stacked_attention(&mut self, config: &Config) -> Result<(), Error> {
-        let (query, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        for layer in (0..config.layers).filter(|&layer| !config.is_recurrent(layer)) {
+        let (query, keys) = (
+            config.attention.heads * config.attention.head_dim,
+            config.attention.kv_heads * config.attention.head_dim,
+        );
+        for layer in (0..config.layers).filter(|&layer| !config.lists.is_recurrent(layer)) {
             for leaf in ["weight", "bias"] {
                 let name = |stem: &str| format!("blk.{layer}.{stem}.{leaf}");
                 let parts = [(name("attn_q"), query), (name("attn_k"), keys), (name("attn_v"), keys)];
@@ -216,7 +219,7 @@ impl<'a> Layout<'a> {
     /// If there are other rows than the configuration says.
     pub(crate) fn split_latents(&mut self, config: &Config) -> Result<(), Error> {
         let Some(latent) = config.latent else { return Ok(()) };
-        let (heads, keys) = (config.heads, config.head_dim - config.rope.dims);
+        let (heads, keys) = (config.attention.heads, config.attention.head_dim - config.rope.dims);
         let rows = keys + latent.value_dims;
         for layer in 0..config.layers {
             let name = |stem: &str| format!("blk.{layer}.{stem}.weight");

@@ -15,11 +15,14 @@ mod decoder;
 mod encoder;
 mod error;
 mod export;
+mod gguf_file;
+mod key;
 mod layers;
 mod layout;
 mod mix;
 mod names;
 mod parameters;
+mod reader;
 mod rope;
 pub mod state;
 mod stored;
@@ -29,19 +32,19 @@ pub use architectures::{
 };
 pub use checkpoint::{Checkpoint, CheckpointOptions, Network, ScoreTokens};
 pub use config::{
-    Config, DeltaConfig, EncoderConfig, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig,
-    LayerMultipliers, LoneBlock, Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads,
-    StreamConfig,
+    Additions, Config, EncoderConfig, LayerLists, LayerMultipliers, LoneBlock, Multipliers, RopeConfig,
+    Scaling,
 };
 pub use decoder::{Decoder, DecoderOutput, Layer, Residual};
 pub use encoder::{Encoder, EncoderLayer, EncoderNorms, EncoderOutput, FeedForward, Positions, RelativeBias};
 pub use error::Error;
-pub use export::{Importance, QuantizeOptions, Quantizer};
+pub use gguf_file::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Attention, Channel, ChannelStateSpace, ClassificationHead, ExpertGroups, Experts, Gated,
-    GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Mixer, Norm, Norms,
-    Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, SideBySide,
-    StateSpace, Streams, Temperature, WeightTypes,
+    Activation, Attention, AttentionConfig, Channel, ChannelStateSpace, ClassificationHead, DeltaConfig,
+    ExpertConfig, ExpertGroups, Experts, Gated, GatedAndExperts, GatedDelta, GatedNorm, GlobalHeads, Indexer,
+    IndexerConfig, LatentAttention, LatentConfig, LayerEmbedding, Mixer, Norm, Norms, Plain, QkNorm, Reach,
+    Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, SideBySide, StateSpace, StateSpaceConfig,
+    StateSpaceHeads, StreamConfig, Streams, Temperature, WeightTypes,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn config(scaling: Option<Scaling>) -> RopeConfig {
-        RopeConfig { theta: 500_000.0, dims: 128, scaling, factors: None, long_factors: None }
+        RopeConfig { theta: 500_000.0, dims: 128, scaling, ..RopeConfig::default() }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::hub::{Repo, file_path, is_repo_id};
+use crate::hub::{Repo, decoded, file_path, is_repo_id};
 use crate::{Error, WeightsFormat};
 
 /// A model as users name it.
@@ -197,23 +197,6 @@ fn of_address(text: &str, rest: &str) -> Result<RepoName, Error> {
         found.file = Some(file);
     }
     Ok(found)
-}
-
-/// A part of an address without its escapes (`%2F`); as it is if they are none.
-pub(crate) fn decoded(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, more @ ..] = rest {
-        let byte = match more {
-            [high, low, ..] if *first == b'%' => {
-                std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
-            }
-            _ => None,
-        };
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &more[2..] } else { more };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| part.to_string())
 }
 
 /// `org/name@REV:LABEL/FILE`, with the parts that the name has.

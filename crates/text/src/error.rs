@@ -1,5 +1,6 @@
 //! Why a tokenizer, a chat template or a constraint cannot be built or used.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why a tokenizer, a chat template or a constraint cannot be built or used. Each message says what, where, and the facts that
@@ -84,11 +85,11 @@ pub enum Error {
 
     /// A constraint cannot be enforced.
     #[error(transparent)]
-    Constraint(Box<crate::ConstraintError>),
+    Constraint(Box<ConstraintError>),
 }
 
-impl From<crate::ConstraintError> for Error {
-    fn from(error: crate::ConstraintError) -> Self {
+impl From<ConstraintError> for Error {
+    fn from(error: ConstraintError) -> Self {
         Error::Constraint(Box::new(error))
     }
 }
@@ -122,3 +123,40 @@ impl Error {
 fn message_place(index: Option<usize>) -> String {
     index.map(|index| format!("messages[{index}]: ")).unwrap_or_default()
 }
+
+/// Why a constraint cannot be enforced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConstraintError {
+    /// The kind of constraint: [`crate::Constraint::name`].
+    pub constraint: &'static str,
+    /// In a schema, the JSON pointer to the subschema that has the problem; empty for the whole schema.
+    pub pointer: Option<String>,
+    /// In a schema, the keyword that has the problem, if one does.
+    pub keyword: Option<String>,
+    /// The problem.
+    pub problem: String,
+}
+
+impl ConstraintError {
+    pub(crate) fn new(constraint: &'static str, problem: impl Into<String>) -> ConstraintError {
+        ConstraintError { constraint, pointer: None, keyword: None, problem: problem.into() }
+    }
+}
+
+impl fmt::Display for ConstraintError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.constraint)?;
+        match self.pointer.as_deref() {
+            None => {}
+            Some("") => f.write_str(" at its root")?,
+            Some(pointer) => write!(f, " at {pointer}")?,
+        }
+        if let Some(keyword) = &self.keyword {
+            write!(f, ", keyword `{keyword}`")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ConstraintError {}

@@ -18,8 +18,8 @@ pub use answer::{
     ToolCall, ToolChoice, ToolFormat,
 };
 pub use chat_template::{ChatContext, ChatTemplate, Moment};
-pub use constraint::{Constraint, ConstraintError, Grammar, GrammarCompiler};
+pub use constraint::{Constraint, Grammar, GrammarCompiler};
 pub use detokenizer::Detokenizer;
-pub use error::Error;
+pub use error::{ConstraintError, Error};
 pub use infill::{InfillFile, InfillFormat, InfillPrompt, InfillTexts};
 pub use tokenizer::{AddSpecial, ParseSpecial, Piece, SkipSpecial, Tokenizer};

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use memmap2::MmapOptions;
 use tensor::{Bytes, MappedFile};
 
-use crate::Error;
+use crate::{Error, Format};
 
 /// A file mapped read-only ([`MappedFile`]), or bytes that came another way. Opening reads nothing; clones share the bytes.
 #[derive(Clone)]
@@ -53,6 +53,39 @@ impl WeightFile {
         let map = map.make_read_only().map_err(Error::io(&path))?;
         let bytes = Bytes::shared(Arc::new(map));
         Ok(WeightFile { path, bytes, at_hand: first.len() })
+    }
+
+    /// How it stores weights, by its content, or else by its name.
+    ///
+    /// # Errors
+    /// If name and content contradict each other, or neither is known.
+    pub(crate) fn format(&self) -> Result<Format, Error> {
+        match (Format::of_name(&self.path), Format::of_content(self)) {
+            (Some(name), Some(content)) if name != content => {
+                Err(Error::Contradiction { path: self.path.clone(), name, content })
+            }
+            (_, Some(format)) | (Some(format), None) => Ok(format),
+            (None, None) => {
+                let start = self[..self.len().min(8)].to_vec();
+                Err(Error::UnknownFormat { path: self.path.clone(), start })
+            }
+        }
+    }
+
+    /// How all files of a model store weights.
+    ///
+    /// # Errors
+    /// If they differ, or as [`WeightFile::format`].
+    pub(crate) fn common_format(files: &[WeightFile]) -> Result<Format, Error> {
+        let first = files[0].format()?;
+        for file in &files[1..] {
+            let other = file.format()?;
+            if other != first {
+                let what = format!("a {other} file among the {first} files of one model");
+                return Err(Error::Unsupported { path: file.path.clone(), what });
+            }
+        }
+        Ok(first)
     }
 
     /// The path it was opened by, or the name of bytes that were in memory already.

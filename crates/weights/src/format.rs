@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::{Error, WeightFile, gguf};
-
 /// How a file stores weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -17,40 +15,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one format of all files of a model.
-    ///
-    /// # Errors
-    /// If they differ, or as [`Format::of`].
-    pub(crate) fn of_all(files: &[WeightFile]) -> Result<Format, Error> {
-        let first = Format::of(&files[0])?;
-        for file in &files[1..] {
-            let other = Format::of(file)?;
-            if other != first {
-                let what = format!("a {other} file among the {first} files of one model");
-                return Err(Error::Unsupported { path: file.path().to_path_buf(), what });
-            }
-        }
-        Ok(first)
-    }
-
-    /// The format of a file, by its content, or else by its name.
-    ///
-    /// # Errors
-    /// If name and content contradict each other, or neither is known.
-    fn of(file: &WeightFile) -> Result<Format, Error> {
-        let path = file.path();
-        match (Format::of_name(path), Format::of_content(file)) {
-            (Some(name), Some(content)) if name != content => {
-                Err(Error::Contradiction { path: path.to_path_buf(), name, content })
-            }
-            (_, Some(format)) | (Some(format), None) => Ok(format),
-            (None, None) => {
-                let start = file[..file.len().min(8)].to_vec();
-                Err(Error::UnknownFormat { path: path.to_path_buf(), start })
-            }
-        }
-    }
-
     /// The format that a file's name promises.
     pub(crate) fn of_name(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
@@ -62,13 +26,13 @@ impl Format {
     }
 
     /// The format whose first bytes these are.
-    fn of_content(bytes: &[u8]) -> Option<Format> {
+    pub(crate) fn of_content(bytes: &[u8]) -> Option<Format> {
         // Local file header or, for an empty archive, the end of the central directory.
         let zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
         // The opcode PROTO and a version: every pickle since protocol 2.
         let pickle = matches!(bytes, [0x80, 2..=5, ..]);
         let header = bytes.first_chunk().map(|length| u64::from_le_bytes(*length));
-        if bytes.starts_with(gguf::MAGIC) {
+        if bytes.starts_with(b"GGUF") {
             Some(Format::Gguf)
         } else if header.is_some_and(|length| length < bytes.len() as u64) && bytes.get(8) == Some(&b'{') {
             Some(Format::Safetensors)

@@ -212,7 +212,7 @@ impl fmt::Debug for Weights {
 
 /// Reads the headers of files of one format.
 fn read(files: Vec<WeightFile>, shards: WeightMap) -> Result<Contents, Error> {
-    match Format::of_all(&files)? {
+    match WeightFile::common_format(&files)? {
         Format::Gguf => gguf::read(files),
         Format::Safetensors => safetensors::read(files, shards),
         Format::PyTorch => pytorch::read(files, shards),

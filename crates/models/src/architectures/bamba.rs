@@ -6,8 +6,8 @@ use serde_json::json;
 use super::Architecture;
 use super::granite_hybrid::STATE_SPACE_KEYS;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
-use super::mamba::{MAMBA_NAMES, expect_silu};
-use super::mamba2::{self, HEAD_NAMES, with_state_spaces};
+use super::mamba::{self, MAMBA_NAMES, expect_silu};
+use super::mamba2::{HEAD_NAMES, with_state_spaces};
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Rope, WeightTypes};
@@ -35,9 +35,9 @@ pub(crate) const BAMBA: Architecture = Architecture {
     ],
     complete,
     names: &[FEED_FORWARD_NAMES, HEAD_NAMES, MAMBA_NAMES, NAMES],
-    gguf_names: |_| mamba2::GGUF_NAMES,
-    layout: mamba2::layout,
-    gguf_layout: mamba2::vectors,
+    gguf_names: |_| mamba::GGUF_NAMES,
+    layout: mamba::layout,
+    gguf_layout: mamba::vectors,
     gguf_rope: RopeStyle::Interleaved,
     decoder: bamba,
     ..LLAMA

@@ -66,7 +66,7 @@ pub(super) fn with_positions_from(
         return Err(Error::config(&config.source_name, message));
     }
     let norm = Norm::layer(encoder.norm_eps);
-    let (heads, head_dim) = (config.heads, config.head_dim);
+    let (heads, head_dim) = (config.attention.heads, config.attention.head_dim);
     let layer = EncoderLayer {
         attention: SelfAttention {
             heads,

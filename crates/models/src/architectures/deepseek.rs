@@ -7,7 +7,8 @@ use super::glm4_moe::{SHARED_EXPERT_NAMES, routed_experts};
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm};
 use super::qwen2_moe::{self, EXPERT_NAMES};
 use super::{Architecture, joined};
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{
     Channel, Config, Decoder, Error, ExpertGroups, Indexer, IndexerConfig, LatentAttention, LatentConfig,
@@ -262,7 +263,7 @@ pub(super) fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<()
     {
         *attention_factor = keys.optional::<f32>("rope.scaling.attn_factor")?.unwrap_or(1.0).into();
         let growth = 1.0 + f64::from(log) * factor.ln();
-        let scale = growth * growth / (config.head_dim as f64).sqrt();
+        let scale = growth * growth / (config.attention.head_dim as f64).sqrt();
         config.multipliers.attention.get_or_insert(scale as f32);
     }
     Ok(())
@@ -286,13 +287,13 @@ fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Dec
     let Some(LatentConfig { rank, query_rank, value_dims, indexer }) = config.latent else { return decoder };
     let has = |name: &str| weights.dtype(&format!("blk.0.{name}.bias")).is_some();
     let attention = LatentAttention {
-        heads: config.heads,
+        heads: config.attention.heads,
         rank,
         query_rank,
-        plain_dims: config.head_dim - config.rope.dims,
+        plain_dims: config.attention.head_dim - config.rope.dims,
         rotated_dims: config.rope.dims,
         value_dims,
-        scale: config.multipliers.attention.unwrap_or(1.0 / (config.head_dim as f32).sqrt()),
+        scale: config.multipliers.attention.unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
         eps: LATENT_EPS,
         latent_bias: has("attn_kv_a_mqa"),
         output_bias: has("attn_output"),
@@ -300,7 +301,7 @@ fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Dec
         reach: Reach::All,
     };
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
-        let is_indexed = config.indexed_layers.as_ref().is_none_or(|layers| layers[index]);
+        let is_indexed = config.lists.indexed.as_ref().is_none_or(|layers| layers[index]);
         let reach = match indexer {
             None => Reach::All,
             Some(IndexerConfig { heads, dims, positions }) if is_indexed => {

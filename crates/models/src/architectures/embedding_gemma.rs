@@ -55,16 +55,19 @@ fn embedding_gemma(
         output_scale: 1.0,
     };
     let layer = |index: usize| {
-        let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
+        let listed = config.lists.windowed.as_ref().map(|layers| layers[index]);
         let is_windowed = listed.unwrap_or(!(index + 1).is_multiple_of(GLOBAL_EVERY));
         // Half of the window is on each side.
-        let window = config.window.filter(|_| is_windowed).map(|window| window / 2);
+        let window = config.attention.window.filter(|_| is_windowed).map(|window| window / 2);
         EncoderLayer {
             attention: SelfAttention {
-                heads: config.heads,
-                kv_heads: config.kv_heads,
-                head_dim: config.head_dim,
-                scale: config.multipliers.attention.unwrap_or(1.0 / (config.head_dim as f32).sqrt()),
+                heads: config.attention.heads,
+                kv_heads: config.attention.kv_heads,
+                head_dim: config.attention.head_dim,
+                scale: config
+                    .multipliers
+                    .attention
+                    .unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
                 bias: false,
                 qk_norm: Some(norm),
                 rope: if window.is_some() { local } else { local.map(|_| 0) },

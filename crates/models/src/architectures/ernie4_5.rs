@@ -9,7 +9,8 @@ use super::glm4_moe::SHARED_EXPERT_NAMES;
 use super::llama::{LLAMA, NAMES, rms_norm};
 use super::qwen2_moe::EXPERT_NAMES;
 use crate::Config;
-use crate::config::{ConfigKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::MAX_LAYERS;
 use crate::layout::Layout;
 use crate::names::NameTable;
 
@@ -64,7 +65,7 @@ fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), crate::Error> 
 
 /// Every how many layers one has experts.
 fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
-    let sparse = config.sparse_layers.iter().flatten().enumerate();
+    let sparse = config.lists.sparse.iter().flatten().enumerate();
     let mut sparse = sparse.filter(|(_, is_sparse)| **is_sparse).map(|(layer, _)| layer as u32);
     let step = sparse.next().zip(sparse.next()).map_or(1, |(first, second)| second - first);
     vec![("interleave_moe_layer_step", step.into())]

@@ -45,7 +45,7 @@ fn exaone4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Deco
     decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));
     decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));
     let mut decoder = windowed(decoder, config, |index| index % 4 != 3);
-    if config.window.is_some() {
+    if config.attention.window.is_some() {
         for attention in decoder.attentions_mut().filter(|attention| attention.window.is_none()) {
             attention.rope = None;
         }

@@ -8,7 +8,7 @@ use super::Architecture;
 use super::bamba::FEED_FORWARD_NAMES;
 use super::granite_hybrid::STATE_SPACE_KEYS;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
-use super::mamba::{MAMBA_NAMES, expect_silu};
+use super::mamba::{self, MAMBA_NAMES, expect_silu};
 use super::mamba2::{self, HEAD_NAMES};
 use crate::config::ConfigKeys;
 use crate::layout::Layout;
@@ -52,7 +52,7 @@ pub(crate) const FALCON_H1: Architecture = Architecture {
     gguf_names: |_| GGUF_NAMES,
     layout,
     gguf_holds_factors: true,
-    gguf_layout: mamba2::vectors,
+    gguf_layout: mamba::vectors,
     gguf_rope: RopeStyle::HalfSplit,
     decoder: falcon_h1,
     ..LLAMA
@@ -88,7 +88,7 @@ fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
             }
         }
     }
-    mamba2::layout(layout, config)
+    mamba::layout(layout, config)
 }
 
 fn falcon_h1(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
@@ -104,7 +104,7 @@ fn falcon_h1(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> De
             layer.mixer = Mixer::SideBySide(SideBySide { attention, space });
         }
         if let Channel::Gated(gated) = &mut layer.channel {
-            (gated.gate_scale, gated.output_scale) = (factors.gate, factors.down);
+            [gated.gate_scale, gated.output_scale] = factors.feed_forward;
         }
     }
     Decoder {

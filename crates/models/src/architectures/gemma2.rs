@@ -6,7 +6,8 @@ use super::Architecture;
 use super::gemma::{GEMMA, gemma};
 use super::llama::windowed;
 use super::llama::{NAMES, rms_norm};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
 
@@ -54,9 +55,9 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 /// The first files leave out what other families had no need of.
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     if keys.optional::<usize>("attention.sliding_window")?.is_none() {
-        config.window = Some(4096);
+        config.attention.window = Some(4096);
     }
-    config.attention_softcap.get_or_insert(50.0);
+    config.attention.softcap.get_or_insert(50.0);
     config.logit_softcap.get_or_insert(30.0);
     Ok(())
 }
@@ -78,6 +79,6 @@ pub(super) fn sandwiched(config: &Config, ropes: Vec<Rope>, weights: &dyn Weight
 /// size, are known by their number of layers.
 fn score_scale(config: &Config) -> f32 {
     let largest = matches!((config.architecture.as_str(), config.layers), ("gemma2", 46) | ("gemma3", 62));
-    let size = if largest { config.hidden / config.heads } else { config.head_dim };
+    let size = if largest { config.hidden / config.attention.heads } else { config.attention.head_dim };
     config.multipliers.attention.unwrap_or(1.0 / (size as f32).sqrt())
 }

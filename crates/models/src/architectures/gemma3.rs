@@ -9,7 +9,8 @@ use super::gemma2::{SANDWICH_NAMES, sandwiched};
 use super::llama::windowed;
 use super::llama::{NAMES, rms_norm};
 use super::qwen3::QK_NORM_NAMES;
-use crate::config::{ConfigKeys, GgufKeys, RopeConfig};
+use crate::config::{ConfigKeys, RopeConfig};
+use crate::key::GgufKeys;
 use crate::{Config, Decoder, Error, Norm, QkNorm, Rope, WeightTypes};
 
 /// Gemma 3 of text alone.
@@ -65,7 +66,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     let local = RopeConfig { theta: LOCAL_THETA, scaling: None, ..config.rope.clone() };
     let said = keys.optional::<f32>("rope.freq_base_swa")?.is_some();
-    if config.window.is_some() && !said && local != config.rope {
+    if config.attention.window.is_some() && !said && local != config.rope {
         config.local_rope = Some(local);
     }
     Ok(())

@@ -9,7 +9,8 @@ use super::gemma2::SANDWICH_NAMES;
 use super::gemma3::{GEMMA3, gemma3};
 use super::llama::{NAMES as LLAMA_NAMES, rms_norm};
 use super::qwen3::QK_NORM_NAMES;
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{
@@ -125,19 +126,19 @@ pub(super) fn list_layers(keys: &mut ConfigKeys, layers: usize, full: impl Fn(us
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     (GEMMA3.gguf_quirks)(keys, config)?;
     let usual = (0..config.layers.min(MAX_LAYERS)).map(|index| index % 5 != 4);
-    config.windowed_layers.get_or_insert_with(|| usual.collect());
+    config.lists.windowed.get_or_insert_with(|| usual.collect());
     config.multipliers.attention = Some(1.0);
     config.logit_softcap.get_or_insert(30.0);
-    config.low_rank = Some(RANK);
+    config.additions.low_rank = Some(RANK);
     if keys.optional::<usize>("attention.shared_kv_layers")?.is_none() {
-        config.shared_layers = config.layers.saturating_sub(20);
+        config.attention.shared_layers = config.layers.saturating_sub(20);
     }
     Ok(())
 }
 
 /// The projections of streams lie in one tensor.
 fn gguf_layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
-    let others = config.streams.map_or(0, |streams| streams.count - 1);
+    let others = config.additions.streams.map_or(0, |streams| streams.count - 1);
     ["altup_proj", "altup_unembd_proj"].into_iter().try_for_each(|stem| layout.unstack(stem, others))
 }
 
@@ -145,20 +146,20 @@ fn gemma3n(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Deco
     let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = with_shared_keys(gemma3(config, ropes, weights), config);
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
-        layer.low_rank = config.low_rank;
+        layer.low_rank = config.additions.low_rank;
         if let Channel::Gated(gated) = &mut layer.channel {
-            gated.width = config.layer_widths.as_ref().map_or(gated.width, |widths| widths[index]);
-            gated.cutoff = config.gate_cutoffs.as_ref().and_then(|cutoffs| cutoffs[index]);
+            gated.width = config.lists.widths.as_ref().map_or(gated.width, |widths| widths[index]);
+            gated.cutoff = config.lists.gate_cutoffs.as_ref().and_then(|cutoffs| cutoffs[index]);
         }
     }
     let streams = |StreamConfig { count, active, scaled }| Streams { count, active, scaled, norm };
-    Decoder { streams: config.streams.map(streams), ..with_layer_embedding(decoder, config) }
+    Decoder { streams: config.additions.streams.map(streams), ..with_layer_embedding(decoder, config) }
 }
 
 /// A decoder whose values are normalized, and whose last layers read the keys and values of the last layer of their kind
 /// that has its own.
 pub(super) fn with_shared_keys(mut decoder: Decoder, config: &Config) -> Decoder {
-    let first = config.layers - config.shared_layers;
+    let first = config.layers - config.attention.shared_layers;
     let is_windowed: Vec<bool> =
         decoder.attentions_mut().map(|attention| attention.window.is_some()).collect();
     for (index, attention) in decoder.attentions_mut().enumerate() {
@@ -175,7 +176,7 @@ pub(super) fn with_shared_keys(mut decoder: Decoder, config: &Config) -> Decoder
 pub(super) fn with_layer_embedding(decoder: Decoder, config: &Config) -> Decoder {
     let activation = config.activation.unwrap_or(Activation::Unary(Unary::GeluTanh));
     let norm = Norm::Rms { eps: config.norm_eps };
-    let embedding = config.layer_embedding;
+    let embedding = config.additions.layer_embedding;
     let embedding = embedding.map(|[rows, width]| LayerEmbedding { rows, width, activation, norm });
     Decoder { layer_embedding: embedding, ..decoder }
 }

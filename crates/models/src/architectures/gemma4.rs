@@ -10,7 +10,8 @@ use super::gemma3::{GEMMA3, gemma3};
 use super::gemma3n::{LAYER_EMBEDDING_NAMES, list_layers, with_layer_embedding, with_shared_keys};
 use super::llama::{NAMES as LLAMA_NAMES, rms_norm};
 use super::qwen3::QK_NORM_NAMES;
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{
     Activation, Channel, Config, Decoder, Error, Gated, GatedAndExperts, GlobalHeads, Norm, Rope, WeightTypes,
@@ -166,13 +167,13 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     config.multipliers.attention = Some(1.0);
     let heads = keys.optional_list::<usize>("attention.head_count_kv", config.layers)?;
     let (Some(heads), Some(windowed), Some(global)) =
-        (heads, config.windowed_layers.as_ref(), &mut config.global_heads)
+        (heads, config.lists.windowed.as_ref(), &mut config.attention.global_heads)
     else {
         return Ok(());
     };
     let of_kind =
         |kind: bool| heads.iter().zip(windowed).find_map(|(&heads, &own)| (own == kind).then_some(heads));
-    config.kv_heads = of_kind(true).unwrap_or(config.kv_heads);
+    config.attention.kv_heads = of_kind(true).unwrap_or(config.attention.kv_heads);
     global.kv_heads = of_kind(false).unwrap_or(global.kv_heads);
     Ok(())
 }
@@ -181,11 +182,13 @@ fn gemma4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     let mut decoder = gemma3(config, ropes, weights);
     let has = |index: usize, name: &str| weights.dtype(&format!("blk.{index}.{name}.weight")).is_some();
     for (index, attention) in decoder.attentions_mut().enumerate() {
-        if let (None, Some(GlobalHeads { kv_heads, head_dim })) = (attention.window, config.global_heads) {
+        if let (None, Some(GlobalHeads { kv_heads, head_dim })) =
+            (attention.window, config.attention.global_heads)
+        {
             (attention.kv_heads, attention.head_dim) = (kv_heads, head_dim);
-            let shares = index >= config.layers - config.shared_layers;
+            let shares = index >= config.layers - config.attention.shared_layers;
             let lacks_values = || !shares && !has(index, "attn_v");
-            attention.keys_as_values = config.keys_as_values.unwrap_or_else(lacks_values);
+            attention.keys_as_values = config.attention.keys_as_values.unwrap_or_else(lacks_values);
         }
     }
     let mut decoder = with_layer_embedding(with_shared_keys(decoder, config), config);
@@ -193,7 +196,7 @@ fn gemma4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     let activation = config.activation.unwrap_or(Activation::Unary(Unary::GeluTanh));
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         layer.scaled = has(index, "layer_output_scale");
-        let width = config.layer_widths.as_ref().map_or(config.feed_forward, |widths| widths[index]);
+        let width = config.lists.widths.as_ref().map_or(config.feed_forward, |widths| widths[index]);
         let gated =
             Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
         layer.channel = match layer.channel {

@@ -7,7 +7,8 @@ use super::Architecture;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::QK_NORM_NAMES;
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Norm, QkNorm, Rope, Scores, WeightTypes};
 

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama, with_norm, with_plain_channels};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};
@@ -98,7 +99,7 @@ fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
 fn gpt2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let decoder = with_norm(llama(config, ropes, weights), Norm::layer(config.norm_eps));
     let mut decoder = with_plain_channels(decoder, config, Activation::Unary(Unary::GeluTanh), weights);
-    if config.scores_fall {
+    if config.attention.scores_fall {
         for (index, attention) in decoder.attentions_mut().enumerate() {
             attention.scale /= (index + 1) as f32;
         }

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama, with_norm, with_plain_channels};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm, windowed};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Activation, Channel, Config, Decoder, Error, Rope, Scaling, WeightTypes};
@@ -78,7 +79,9 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 
 /// Files say neither the limit nor that the blend of frequencies starts between pairs.
 fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
-    config.gate_limit = Some(LIMIT);
+    if let Some(experts) = &mut config.experts {
+        experts.gate_limit = Some(LIMIT);
+    }
     if let Some(Scaling::Yarn { truncate, .. }) = &mut config.rope.scaling {
         *truncate = false;
     }

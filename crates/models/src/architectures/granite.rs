@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama, rms_norm};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::{Config, Decoder, Error, Rope, WeightTypes};
 
 /// Granite 3, dense.

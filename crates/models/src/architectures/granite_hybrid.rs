@@ -7,9 +7,10 @@ use super::Architecture;
 use super::granite;
 use super::granite_moe::EXPERT_NAMES;
 use super::llama::NAMES;
-use super::mamba::{MAMBA_NAMES, expect_silu, without_positions};
-use super::mamba2::{self, HEAD_NAMES, with_state_spaces};
-use crate::config::{ConfigKeys, GgufKeys};
+use super::mamba::{self, MAMBA_NAMES, expect_silu, without_positions};
+use super::mamba2::{HEAD_NAMES, with_state_spaces};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::layout::{Layout, one_after_the_other};
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Rope, WeightTypes};
@@ -46,9 +47,9 @@ pub(crate) const GRANITE_HYBRID: Architecture = Architecture {
     complete,
     gguf_quirks,
     names: &[SHARED_NAMES, EXPERT_NAMES, HEAD_NAMES, MAMBA_NAMES, NAMES],
-    gguf_names: |_| mamba2::GGUF_NAMES,
+    gguf_names: |_| mamba::GGUF_NAMES,
     layout,
-    gguf_layout: mamba2::vectors,
+    gguf_layout: mamba::vectors,
     decoder: granite_hybrid,
     ..granite::GRANITE
 };
@@ -119,7 +120,7 @@ fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
         layout.take_apart(&name("ffn_gate_up_shexp"), 0, one_after_the_other(parts))?;
         layout.rename(&name("ffn_down_shexp"), &name(down));
     }
-    mamba2::layout(layout, config)
+    mamba::layout(layout, config)
 }
 
 fn granite_hybrid(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {

@@ -8,8 +8,8 @@ use super::Architecture;
 use super::bamba::FEED_FORWARD_NAMES;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::mamba::{self, MAMBA_NAMES, without_positions};
-use super::mamba2;
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Mixer, Rope, WeightTypes};
 
@@ -37,9 +37,9 @@ pub(crate) const JAMBA: Architecture = Architecture {
     complete,
     gguf_quirks,
     names: &[JAMBA_NAMES, FEED_FORWARD_NAMES, MAMBA_NAMES, NAMES],
-    gguf_names: |_| mamba2::GGUF_NAMES,
-    layout: mamba2::layout,
-    gguf_layout: mamba2::vectors,
+    gguf_names: |_| mamba::GGUF_NAMES,
+    layout: mamba::layout,
+    gguf_layout: mamba::vectors,
     gguf_rope: RopeStyle::HalfSplit,
     decoder: jamba,
     ..LLAMA
@@ -98,7 +98,7 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
 fn jamba(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     for (index, layer) in
-        decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.is_recurrent(index))
+        decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.lists.is_recurrent(index))
     {
         if let Some(space) = mamba::state_space(config, index, weights) {
             layer.mixer = Mixer::ChannelStateSpace(space);

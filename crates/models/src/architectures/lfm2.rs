@@ -158,7 +158,7 @@ fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder
     decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));
     if let Some(width) = config.short_convolution {
         for (index, layer) in
-            decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.is_recurrent(index))
+            decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.lists.is_recurrent(index))
         {
             let bias = weights.dtype(&format!("blk.{index}.shortconv.conv.bias")).is_some();
             layer.mixer = Mixer::ShortConvolution(ShortConvolution { width, bias });

@@ -1,6 +1,6 @@
 //! Llama: RMS norms, rotary positions, grouped-query attention, a SiLU-gated feed-forward block.
 
-use graph::ops::{RopeStyle, Unary};
+use graph::ops::RopeStyle;
 use serde_json::json;
 
 use super::Architecture;
@@ -112,13 +112,13 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
     Layer {
         norms: Norms::Pre(Norm::Rms { eps: config.norm_eps }),
         mixer: Mixer::Attention(Attention {
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            scale: config.multipliers.attention.unwrap_or(1.0 / (config.head_dim as f32).sqrt()),
+            heads: config.attention.heads,
+            kv_heads: config.attention.kv_heads,
+            head_dim: config.attention.head_dim,
+            scale: config.multipliers.attention.unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
-            clip: config.clip_qkv,
+            clip: config.attention.clip_qkv,
             qk_norm: None,
             value_norm: None,
             keys_as_values: false,
@@ -127,14 +127,14 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             window: None,
             chunk: None,
             is_tempered: true,
-            softcap: config.attention_softcap,
+            softcap: config.attention.softcap,
             sinks: false,
             gated: false,
             output_scale: 1.0,
         }),
         channel: Channel::Gated(Gated {
             width: config.feed_forward,
-            activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
+            activation: config.activation.unwrap_or_default(),
             bias: has("ffn_gate.bias"),
             cutoff: None,
             gate_scale: 1.0,
@@ -157,9 +157,9 @@ pub(super) fn windowed(mut decoder: Decoder, config: &Config, usual: impl Fn(usi
     let local = decoder.ropes.len().saturating_sub(1);
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         let Mixer::Attention(attention) = &mut layer.mixer else { continue };
-        let listed = config.windowed_layers.as_ref().map(|layers| layers[index]);
-        if config.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
-            attention.window = config.window;
+        let listed = config.lists.windowed.as_ref().map(|layers| layers[index]);
+        if config.attention.window.is_some() && listed.unwrap_or_else(|| usual(index)) {
+            attention.window = config.attention.window;
             attention.rope = attention.rope.map(|_| local);
         }
     }
@@ -190,18 +190,18 @@ pub(super) fn with_plain_channels(
 fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn WeightTypes) -> Channel {
     let Some(experts) = config.experts else { return dense };
     let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}")).is_some();
-    let listed = config.sparse_layers.as_ref().map(|layers| layers[index]);
+    let listed = config.lists.sparse.as_ref().map(|layers| layers[index]);
     if !listed.unwrap_or_else(|| has("ffn_gate_inp.weight")) {
         return dense;
     }
     let shared = experts.shared_width;
     let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
     let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
-    let per_token = config.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
+    let per_token = config.lists.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
     Channel::Experts(Experts {
         width,
-        activation: config.activation.unwrap_or(Activation::Unary(Unary::Silu)),
+        activation: config.activation.unwrap_or_default(),
         plain: false,
         latent,
         count,
@@ -209,7 +209,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         routing,
         shared,
         bias: has("ffn_gate_exps.bias"),
-        limit: config.gate_limit,
+        limit: experts.gate_limit,
         offset: 0.0,
         scaled: false,
         scales_input: false,

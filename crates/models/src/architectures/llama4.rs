@@ -7,7 +7,8 @@ use weights::MetaValue;
 
 use super::Architecture;
 use super::llama::{LLAMA, NAMES as LLAMA_NAMES, llama, rms_norm, windowed};
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Channel, Config, Decoder, Error, Norm, QkNorm, Rope, Routing, Scores, Temperature, WeightTypes};
@@ -142,7 +143,7 @@ fn complete_layers(keys: &mut ConfigKeys) -> Result<(), String> {
 
 /// How many layers it is from one with experts to the next.
 fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
-    let first = config.sparse_layers.as_ref().and_then(|sparse| sparse.iter().position(|&sparse| sparse));
+    let first = config.lists.sparse.as_ref().and_then(|sparse| sparse.iter().position(|&sparse| sparse));
     let step = first.and_then(|first| u32::try_from(first + 1).ok());
     vec![("interleave_moe_layer_step", step.unwrap_or(0).into())]
 }
@@ -151,13 +152,13 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     let rotates = |index: usize| index % 4 != 3;
     // 0 says that all layers see everything, and have positions.
     if keys.optional::<usize>("attention.sliding_window")? != Some(0) {
-        config.window = Some(CHUNK);
+        config.attention.window = Some(CHUNK);
         config.temperature = Some(TEMPERATURE);
-        config.rotated_layers = Some((0..config.layers.min(MAX_LAYERS)).map(rotates).collect());
+        config.lists.rotated = Some((0..config.layers.min(MAX_LAYERS)).map(rotates).collect());
     }
     let Some(experts) = &mut config.experts else { return Ok(()) };
     experts.shared_width = Some(experts.width);
-    config.unit_queries = experts.count != 128;
+    config.attention.unit_queries = experts.count != 128;
     Ok(())
 }
 
@@ -174,13 +175,13 @@ fn llama4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     let mut decoder = windowed(llama(config, ropes, weights), config, |index| index % 4 != 3);
     for (index, attention) in decoder.attentions_mut().enumerate() {
         attention.chunk = attention.window.take();
-        if config.rotated_layers.as_ref().is_some_and(|rotated| !rotated[index]) {
+        if config.lists.rotated.as_ref().is_some_and(|rotated| !rotated[index]) {
             attention.rope = None;
         } else {
             attention.is_tempered = false;
             // Rotation does not change the size of a vector, so that it does not matter which comes first.
             let norm = Norm::Unweighted { eps: config.norm_eps };
-            attention.qk_norm = config.unit_queries.then_some(QkNorm::PerHead(norm));
+            attention.qk_norm = config.attention.unit_queries.then_some(QkNorm::PerHead(norm));
         }
     }
     for layer in &mut decoder.layers {

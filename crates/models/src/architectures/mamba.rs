@@ -4,8 +4,9 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama};
-use super::mamba2;
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
+use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Channel, ChannelStateSpace, Config, Decoder, Error, Mixer, Rope, WeightTypes};
 
@@ -19,12 +20,15 @@ pub(crate) const MAMBA: Architecture = Architecture {
     complete,
     gguf_quirks: no_positions,
     names: &[MAMBA_NAMES],
-    gguf_names: |_| mamba2::GGUF_NAMES,
-    layout: mamba2::layout,
-    gguf_layout: mamba2::vectors,
+    gguf_names: |_| GGUF_NAMES,
+    layout,
+    gguf_layout: vectors,
     decoder: mamba,
     ..LLAMA
 };
+
+/// Parameters without a leaf.
+pub(super) const GGUF_NAMES: NameTable = &[("blk.#.ssm_a", "blk.#.ssm_a"), ("blk.#.ssm_d", "blk.#.ssm_d")];
 
 /// The names of layers of a block, and of blocks of state spaces.
 pub(super) const MAMBA_NAMES: NameTable = &[
@@ -119,4 +123,21 @@ fn mamba(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decode
         }
     }
     decoder
+}
+
+/// What files store otherwise than the graph takes it.
+pub(super) fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
+    vectors(layout, config)?;
+    (0..config.layers).for_each(|layer| layout.exponentiate(&format!("blk.{layer}.ssm_a.weight")));
+    Ok(())
+}
+
+/// Filters, rates, factors and norms have more axes than one.
+pub(super) fn vectors(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
+    for layer in 0..config.layers {
+        for name in ["ssm_conv1d", "ssm_a", "ssm_d", "ssm_norm"] {
+            layout.flatten(&format!("blk.{layer}.{name}.weight"));
+        }
+    }
+    Ok(())
 }

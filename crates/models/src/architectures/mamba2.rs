@@ -4,13 +4,10 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama};
-use super::mamba::{MAMBA_NAMES, no_positions, without_attention};
+use super::mamba::{GGUF_NAMES, MAMBA_NAMES, layout, no_positions, vectors, without_attention};
 use crate::config::ConfigKeys;
-use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{
-    Channel, Config, Decoder, Error, GatedNorm, Mixer, Rope, StateSpace, StateSpaceHeads, WeightTypes,
-};
+use crate::{Channel, Config, Decoder, GatedNorm, Mixer, Rope, StateSpace, StateSpaceHeads, WeightTypes};
 
 /// Mamba 2, and Codestral Mamba.
 pub(crate) const MAMBA2: Architecture = Architecture {
@@ -47,9 +44,6 @@ pub(super) const HEAD_NAMES: NameTable = &[
     ("layers.#.mamba.norm", "blk.#.ssm_norm"),
 ];
 
-/// Parameters without a leaf.
-pub(super) const GGUF_NAMES: NameTable = &[("blk.#.ssm_a", "blk.#.ssm_a"), ("blk.#.ssm_d", "blk.#.ssm_d")];
-
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({
         "num_heads": 128, "head_dim": 64, "hidden_size": 4096, "state_size": 128, "num_hidden_layers": 64,
@@ -65,23 +59,6 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         ("time_step_limit", "step_limit"),
     ]);
     without_attention(keys)
-}
-
-/// What files store otherwise than the graph takes it.
-pub(super) fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
-    vectors(layout, config)?;
-    (0..config.layers).for_each(|layer| layout.exponentiate(&format!("blk.{layer}.ssm_a.weight")));
-    Ok(())
-}
-
-/// Filters, rates, factors and norms have more axes than one.
-pub(super) fn vectors(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
-    for layer in 0..config.layers {
-        for name in ["ssm_conv1d", "ssm_a", "ssm_d", "ssm_norm"] {
-            layout.flatten(&format!("blk.{layer}.{name}.weight"));
-        }
-    }
-    Ok(())
 }
 
 /// The state space of a layer.
@@ -110,7 +87,7 @@ pub(super) fn state_space(config: &Config, layer: usize, weights: &dyn WeightTyp
 /// Puts state spaces into the layers that the configuration lists.
 pub(super) fn with_state_spaces(mut decoder: Decoder, config: &Config, weights: &dyn WeightTypes) -> Decoder {
     for (index, layer) in
-        decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.is_recurrent(index))
+        decoder.layers.iter_mut().enumerate().filter(|&(index, _)| config.lists.is_recurrent(index))
     {
         if let Some(space) = state_space(config, index, weights) {
             layer.mixer = Mixer::StateSpace(space);

@@ -65,7 +65,8 @@ use std::sync::LazyLock;
 use graph::ops::{RopeStyle, Unary};
 use weights::MetaValue;
 
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
 pub use frames::{FRAMES, Frame};
@@ -132,7 +133,7 @@ pub struct Architecture {
 /// How many pairs of dims turn by time, height and width, which are one and the same position of text; `usual` is what
 /// `transformers` assumes.
 fn rope_sections(config: &Config, usual: [usize; 3]) -> Vec<(&'static str, MetaValue)> {
-    let [time, height, width] = config.rope_sections.unwrap_or(usual).map(|pairs| pairs as i32);
+    let [time, height, width] = config.rope.sections.unwrap_or(usual).map(|pairs| pairs as i32);
     vec![("rope.dimension_sections", vec![time, height, width, 0].into())]
 }
 

@@ -61,7 +61,7 @@ fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -
     let has = |name: &str| weights.dtype(name).is_some();
     let norm = Norm::Layer { eps: config.norm_eps, weight: true, bias: has("token_embd_norm.bias") };
     // Of a number of layers, the first has no window.
-    let is_windowed = |index: usize| match (own.global_every, &config.windowed_layers) {
+    let is_windowed = |index: usize| match (own.global_every, &config.lists.windowed) {
         (None, Some(windowed)) => windowed[index],
         (every, _) => !index.is_multiple_of(every.unwrap_or(3).max(1)),
     };
@@ -72,17 +72,17 @@ fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -
         _ => Some(usize::from(windowed)),
     };
     // Half of the window is on each side.
-    let window = config.window.unwrap_or(WINDOW) / 2;
+    let window = config.attention.window.unwrap_or(WINDOW) / 2;
     if window > MAX_WINDOW {
         let message = format!("`local_attention` is {}, expected at most {}", 2 * window, 2 * MAX_WINDOW);
         return Err(Error::config(&config.source_name, message));
     }
     let layer = |index: usize| EncoderLayer {
         attention: SelfAttention {
-            heads: config.heads,
-            kv_heads: config.heads,
-            head_dim: config.head_dim,
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            heads: config.attention.heads,
+            kv_heads: config.attention.heads,
+            head_dim: config.attention.head_dim,
+            scale: 1.0 / (config.attention.head_dim as f32).sqrt(),
             bias: has("blk.0.attn_q.bias"),
             qk_norm: None,
             rope: rope_of(is_windowed(index)),

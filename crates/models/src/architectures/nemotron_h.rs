@@ -8,7 +8,8 @@ use super::glm4_moe::{self, routed_experts};
 use super::llama::{LLAMA, llama};
 use super::mamba::{self, MAMBA_NAMES, without_positions};
 use super::mamba2::{self, HEAD_NAMES};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::names::NameTable;
 use crate::{
     Activation, Channel, Config, Decoder, Error, Experts, LoneBlock, Mixer, Plain, Rope, WeightTypes,
@@ -50,11 +51,11 @@ pub(crate) const NEMOTRON_H: Architecture = Architecture {
     complete,
     gguf_quirks,
     names: &[NEMOTRON_H_NAMES, HEAD_NAMES, MAMBA_NAMES],
-    gguf_names: |_| mamba2::GGUF_NAMES,
+    gguf_names: |_| mamba::GGUF_NAMES,
     // llama.cpp has it for heads that predict tokens further ahead.
     gguf_keys: |config| vec![("attention.layer_norm_epsilon", config.norm_eps.into())],
-    layout: mamba2::layout,
-    gguf_layout: mamba2::vectors,
+    layout: mamba::layout,
+    gguf_layout: mamba::vectors,
     decoder: nemotron_h,
     ..LLAMA
 };
@@ -139,15 +140,15 @@ fn complete_experts(keys: &mut ConfigKeys) {
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     let blocks = config.layers + config.prediction_layers;
     let heads = keys.optional_list::<usize>("attention.head_count_kv", blocks)?;
-    if let (Some(heads), Some(widths)) = (heads, config.layer_widths.take()) {
+    if let (Some(heads), Some(widths)) = (heads, config.lists.widths.take()) {
         let blocks = heads.iter().zip(&widths).map(|(&heads, &width)| match (heads, width) {
             (0, 0) => LoneBlock::StateSpace,
             (0, _) => LoneBlock::FeedForward,
             _ => LoneBlock::Attention,
         });
-        config.lone_blocks = Some(blocks.collect());
+        config.lists.lone_blocks = Some(blocks.collect());
     }
-    config.recurrent_layers = None;
+    config.lists.recurrent = None;
     config.activation = Some(Activation::ReluSquared);
     glm4_moe::gguf_quirks(keys, config)?;
     mamba::no_positions(keys, config)
@@ -155,7 +156,7 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
 
 fn nemotron_h(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
-    let blocks = config.lone_blocks.iter().flatten();
+    let blocks = config.lists.lone_blocks.iter().flatten();
     for ((index, layer), block) in decoder.layers.iter_mut().enumerate().zip(blocks) {
         let plain = Plain {
             width: config.feed_forward,

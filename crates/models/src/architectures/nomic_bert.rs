@@ -157,10 +157,10 @@ pub(super) fn rotated(
     };
     let layer = |index: usize| EncoderLayer {
         attention: SelfAttention {
-            heads: config.heads,
-            kv_heads: config.heads,
-            head_dim: config.head_dim,
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            heads: config.attention.heads,
+            kv_heads: config.attention.heads,
+            head_dim: config.attention.head_dim,
+            scale: 1.0 / (config.attention.head_dim as f32).sqrt(),
             bias: has(index, "attn_q.bias"),
             qk_norm: None,
             rope: (!ropes.is_empty()).then_some(0),

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::Architecture;
 use super::llama::{LLAMA, llama, with_norm};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::{Config, Decoder, Error, Norm, Rope, WeightTypes};
 
 /// OLMo 1 and 1.7.
@@ -26,7 +27,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
-    config.clip_qkv = keys.optional::<f32>("attention.clamp_kqv")?.filter(|&limit| limit != 0.0);
+    config.attention.clip_qkv = keys.optional::<f32>("attention.clamp_kqv")?.filter(|&limit| limit != 0.0);
     Ok(())
 }
 

@@ -9,7 +9,8 @@ use super::gemma2::SANDWICH_NAMES;
 use super::llama::windowed;
 use super::llama::{LLAMA, NAMES, llama, rms_norm};
 use super::qwen3::QK_NORM_NAMES;
-use crate::config::{ConfigKeys, GgufKeys, RopeConfig};
+use crate::config::{ConfigKeys, RopeConfig};
+use crate::key::GgufKeys;
 use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 
 /// OLMo 2.
@@ -57,7 +58,7 @@ fn complete_olmo3(keys: &mut ConfigKeys) -> Result<(), String> {
 
 /// OLMo 3, whose files call themselves so, stretches the ropes of layers without window alone.
 fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
-    if config.window.is_some() && config.local_rope.is_none() && config.rope.scaling.is_some() {
+    if config.attention.window.is_some() && config.local_rope.is_none() && config.rope.scaling.is_some() {
         config.local_rope = Some(RopeConfig { scaling: None, ..config.rope.clone() });
     }
     Ok(())

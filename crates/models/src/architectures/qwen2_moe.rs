@@ -6,7 +6,8 @@ use super::Architecture;
 use super::llama::windowed;
 use super::llama::{NAMES, llama, rms_norm};
 use super::qwen2::QWEN2;
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{Config, Decoder, Error, Rope, WeightTypes};
 

@@ -7,7 +7,8 @@ use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::QK_NORM_NAMES;
 use super::qwen3_next::{self, DELTA_EXPERT_KEYS, DELTA_KEYS, DELTA_NAMES, QWEN3_NEXT, complete_hybrid};
 use super::{Architecture, rope_sections};
-use crate::config::{ConfigKeys, GgufKeys};
+use crate::config::ConfigKeys;
+use crate::key::GgufKeys;
 use crate::{Config, Error};
 
 /// Qwen3.5 of text alone.

@@ -6,7 +6,8 @@ use super::llama::{NAMES, rms_norm};
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::{QK_NORM_NAMES, QWEN3, qwen3};
 use super::{Architecture, joined};
-use crate::config::{ConfigKeys, GgufKeys, MAX_LAYERS};
+use crate::config::ConfigKeys;
+use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope, WeightTypes};
@@ -131,9 +132,9 @@ pub(super) fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<()
         conv_width: keys.size("ssm.conv_kernel")?,
         tiled: false,
     });
-    if config.recurrent_layers.is_none() {
+    if config.lists.recurrent.is_none() {
         let interval = keys.optional("full_attention_interval")?.unwrap_or(4);
-        config.recurrent_layers = Some(recurrent_layers(config.layers, interval).map_err(error)?);
+        config.lists.recurrent = Some(recurrent_layers(config.layers, interval).map_err(error)?);
     }
     Ok(())
 }
@@ -151,7 +152,7 @@ fn arrange(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
 fn qwen3_next(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = qwen3(config, ropes, weights);
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
-        if let (true, Some(delta)) = (config.is_recurrent(index), config.delta) {
+        if let (true, Some(delta)) = (config.lists.is_recurrent(index), config.delta) {
             layer.mixer = Mixer::GatedDelta(delta_net(&delta, config.norm_eps));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
             let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}.bias")).is_some();

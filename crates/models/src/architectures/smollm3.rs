@@ -41,8 +41,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 fn smollm3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    let rotated =
-        |index: usize| config.rotated_layers.as_ref().map_or(index % 4 != 3, |layers| layers[index]);
+    let rotated = |index: usize| config.lists.rotated.as_ref().map_or(index % 4 != 3, |layers| layers[index]);
     let mut decoder = llama(config, ropes, weights);
     for (index, attention) in decoder.attentions_mut().enumerate() {
         attention.rope = rotated(index).then_some(0);

@@ -50,7 +50,9 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
 /// The norm of each head is a tensor by itself.
 fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
     for layer in 0..config.layers {
-        for (stem, heads) in [("attn_q_norm", config.heads), ("attn_k_norm", config.kv_heads)] {
+        for (stem, heads) in
+            [("attn_q_norm", config.attention.heads), ("attn_k_norm", config.attention.kv_heads)]
+        {
             layout.stack(&format!("blk.{layer}.{stem}"), heads, &format!("blk.{layer}.{stem}.weight"))?;
             layout.flatten(&format!("blk.{layer}.{stem}.weight"));
         }

@@ -176,7 +176,7 @@ impl<'a> Description<'a> {
             Description::HuggingFace { .. } if crate::names::are_of_meta(weights.names()) => {
                 RopeStyle::Interleaved
             }
-            Description::HuggingFace { .. } => config.rope_style.unwrap_or(architecture.rope),
+            Description::HuggingFace { .. } => config.rope.style.unwrap_or(architecture.rope),
         }
     }
 }

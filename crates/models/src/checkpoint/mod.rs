@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
-use weights::{Format, Weights};
+use weights::{Format, QuantizationConfig, Weights};
 
 pub(crate) use self::check::is_norm_of_stream;
 use self::check::{check_weights, converted_vectors};
@@ -33,8 +33,8 @@ use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
 use crate::stored::{Names, Stored, TensorReader, is_plain, view};
 use crate::{
-    ClassificationHead, Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, QuantizeOptions,
-    Quantizer, Rope, WeightTypes,
+    ClassificationHead, Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, Quantizer, Rope,
+    WeightTypes,
 };
 
 /// What of a checkpoint its user decides.
@@ -150,15 +150,16 @@ impl Checkpoint {
         Checkpoint::gather((&*weights).into(), Arc::clone(&weights), config_json, options)
     }
 
-    /// The same model with its tensors quantized as they are read. It is the model of the GGUF file that would hold them,
-    /// to the bit: rows of queries and keys, for example, are in the order of such files. `config_json` is the
-    /// configuration of a checkpoint that is no GGUF file.
+    /// The same model with tensors that a quantizer makes as they are read.
     ///
     /// # Errors
-    /// As [`Quantizer::new`], and if there is not enough memory for the vectors.
-    pub fn quantized(&self, config_json: &Path, options: &QuantizeOptions) -> Result<Checkpoint, Error> {
-        let quantizer = Quantizer::new(self, config_json, options)?;
-        let header = quantizer.header(self)?;
+    /// If the weights do not fit the configuration, or there is not enough memory for the vectors.
+    pub(crate) fn with_quantizer(
+        &self,
+        quantizer: Quantizer,
+        config_json: &Path,
+    ) -> Result<Checkpoint, Error> {
+        let header = quantizer.header(&self.weights, &self.config.source_name)?;
         // What other files leave open, GGUF files say.
         let own = match self.weights.format() {
             Format::Gguf => self.options.clone(),
@@ -494,6 +495,22 @@ struct Gathered {
     unused: Vec<String>,
 }
 
+/// Names the weights that are repacked as they are read.
+fn gather_repacked(
+    names: &mut HashMap<String, Stored>,
+    weights: &Weights,
+    config: Option<&QuantizationConfig>,
+    config_json: &Path,
+) -> Result<(), Error> {
+    match config {
+        _ if weights.format() == Format::Gguf => {}
+        Some(QuantizationConfig::Gptq(config)) => gptq::gather(names, weights, Some(config), config_json)?,
+        Some(_) => {}
+        None => gptq::gather(names, weights, None, config_json)?,
+    }
+    repacked::gather(names, weights, config)
+}
+
 impl Gathered {
     fn of(
         description: &Description<'_>,
@@ -505,7 +522,7 @@ impl Gathered {
         let weights = reader.weights;
         let stored = in_files.stored.iter();
         let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
-        repacked::gather(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
+        gather_repacked(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
         let read: HashSet<&str> =
             names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
         schemes::refuse(weights, |name| read.contains(name) || unused::is_of_other_part(name))?;

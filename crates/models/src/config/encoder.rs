@@ -37,7 +37,7 @@ const MAX_LABELS: usize = 1 << 16;
 
 /// The keys we read. Absent ones have the defaults that `transformers` gives a BERT.
 #[derive(Deserialize)]
-struct File {
+struct EncoderKeys {
     #[serde(default = "default_eps", alias = "layer_norm_epsilon", alias = "rms_norm_eps")]
     layer_norm_eps: f32,
     #[serde(default = "default_token_types")]
@@ -83,7 +83,8 @@ impl EncoderConfig {
     /// If it is no JSON, a key is of the wrong kind, or it asks for what no encoder here does.
     pub fn from_hugging_face(source_name: &str, json: &str) -> Result<EncoderConfig, Error> {
         let error = |message: String| Error::config(source_name, message);
-        let file: File = weights::from_json(json.as_bytes()).map_err(|wrong| error(wrong.to_string()))?;
+        let file: EncoderKeys =
+            weights::from_json(json.as_bytes()).map_err(|wrong| error(wrong.to_string()))?;
         if file.is_decoder {
             return Err(error(
                 "`is_decoder` is true: encoders that attend to earlier tokens alone are not supported".into(),

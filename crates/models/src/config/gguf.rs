@@ -1,216 +1,148 @@
 //! The `{architecture}.*` keys of a GGUF file's metadata.
 
-use weights::{FromMeta, MetaArray, MetaValue, Metadata};
+use weights::Metadata;
 
-use super::{
-    Config, ExpertConfig, GlobalHeads, IndexerConfig, LatentConfig, LayerMultipliers, MAX_LAYERS,
-    Multipliers, RopeConfig, Scaling, StateSpaceConfig, StateSpaceHeads, StreamConfig,
+use super::{Additions, Config, LayerLists, RopeConfig, Scaling};
+use crate::key::{self, GgufKeys, MAX_LAYERS};
+use crate::{
+    Activation, AttentionConfig, Error, ExpertConfig, ExpertGroups, GlobalHeads, IndexerConfig, LatentConfig,
+    Scores, StateSpaceConfig, StateSpaceHeads, StreamConfig, Temperature,
 };
-use crate::architectures::Architecture;
-use crate::{Activation, Error, ExpertGroups, Routing, Scores, Temperature};
 
-/// The keys of a file that begin with the name of its architecture.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GgufKeys<'a> {
-    metadata: &'a Metadata,
-    architecture: &'a str,
-}
-
-impl<'a> GgufKeys<'a> {
-    /// A value, if the file has it.
-    ///
-    /// # Errors
-    /// If it is of another kind.
-    pub(crate) fn optional<T: FromMeta<'a>>(&self, name: &str) -> Result<Option<T>, Error> {
-        Ok(self.metadata.optional(&self.key(name))?)
-    }
-
-    /// A value for each layer, if the file lists them.
-    ///
-    /// # Errors
-    /// If they are of another kind, or not as many.
-    pub(crate) fn optional_list<T>(&self, name: &str, layers: usize) -> Result<Option<Vec<T>>, Error>
-    where
-        Vec<T>: FromMeta<'a>,
-    {
-        let Some(MetaValue::Array(_)) = self.metadata.get(&self.key(name)) else { return Ok(None) };
-        let list = self.optional::<Vec<T>>(name)?;
-        match list.as_ref().map(Vec::len).filter(|&count| count != layers) {
-            Some(count) => {
-                let message = format!("{layers} layers, but {count} in the list `{}`", self.key(name));
-                Err(Error::config("GGUF metadata", message))
-            }
-            None => Ok(list),
-        }
-    }
-
-    /// A number that must be there.
-    ///
-    /// # Errors
-    /// If it is not, or of another kind.
-    pub(crate) fn size(&self, name: &str) -> Result<usize, Error> {
-        Ok(self.metadata.usize(&self.key(name))?)
-    }
-
-    /// A list of flags, if the file has it.
-    pub(crate) fn flags(&self, name: &str) -> Option<Vec<bool>> {
-        match self.metadata.get(&self.key(name)) {
-            Some(MetaValue::Array(MetaArray::Bool(flags))) => Some(flags.clone()),
-            _ => None,
-        }
-    }
-
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
-    }
-}
+/// What stands for the file in messages.
+const SOURCE: &str = "GGUF metadata";
 
 impl Config {
-    /// Reads a GGUF file's metadata. `vocab` is the number of rows of the embedding, for files that do not say.
+    /// Reads the keys of a GGUF file, without checks and without what its family says otherwise. `vocab` is the number of
+    /// rows of the embedding, for files that do not say.
     ///
     /// # Errors
-    /// If a key is missing or of the wrong kind, or the numbers contradict each other.
-    pub fn from_gguf(metadata: &Metadata, vocab: usize) -> Result<Config, Error> {
-        let family = Architecture::from_gguf(metadata.str("general.architecture")?).ok();
-        Config::from_gguf_as(metadata, vocab, family)
-    }
-
-    /// As [`Config::from_gguf`], of a family that its reader knows.
-    pub(crate) fn from_gguf_as(
-        metadata: &Metadata,
-        vocab: usize,
-        family: Option<&Architecture>,
-    ) -> Result<Config, Error> {
-        let architecture = metadata.str("general.architecture")?;
-        let keys = GgufKeys { metadata, architecture };
-        let state_space = state_space(keys)?;
-        let heads = keys.size("attention.head_count")?;
-        let hidden = keys.size("embedding_length")?;
-        // 0 says that there is no attention.
-        let heads = if heads == 0 && state_space.is_some() { 1 } else { heads };
-        if heads == 0 {
-            let message = format!("`{}` is 0", keys.key("attention.head_count"));
-            return Err(Error::config("GGUF metadata", message));
-        }
+    /// If a key is missing or of the wrong kind.
+    pub(crate) fn from_gguf_keys(keys: GgufKeys<'_>, vocab: usize) -> Result<Config, Error> {
+        let GgufKeys { metadata, architecture } = keys;
+        let rows = keys.optional("vocab_size")?.unwrap_or(vocab);
+        let mut config = Config {
+            source_name: SOURCE.into(),
+            architecture: architecture.to_string(),
+            name: metadata.optional::<&str>("general.name")?.map(str::to_string),
+            vocab: rows,
+            ..Config::default()
+        };
+        key::read_gguf(&mut config, keys)?;
         // The blocks that predict tokens further ahead count too.
-        let prediction_layers = keys.optional::<usize>("nextn_predict_layers")?.unwrap_or(0);
-        let layers = keys.size("block_count")?.saturating_sub(prediction_layers);
-        let global_head_dim = keys.optional::<usize>("attention.key_length")?.unwrap_or(hidden / heads);
-        let value_dim = keys.optional::<usize>("attention.value_length")?.unwrap_or(global_head_dim);
-        let latent = latent(keys, value_dim)?;
-        // Keys of latents, as they are attended to, or of heads, as older files have them.
-        let global_head_dim = match latent {
-            Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(global_head_dim),
-            None => global_head_dim,
-        };
-        let local_head_dim = keys.optional::<usize>("attention.key_length_swa")?;
-        let local_value_dim = keys.optional("attention.value_length_swa")?.or(local_head_dim);
-        for (keys, values) in [(Some(global_head_dim), Some(value_dim)), (local_head_dim, local_value_dim)] {
-            if let (None, Some(keys), Some(values)) = (latent, keys, values)
-                && keys != values
-            {
-                let message = format!("keys of {keys} and values of {values} dims are not supported");
-                return Err(Error::config("GGUF metadata", message));
-            }
-        }
-        let blocks = layers + prediction_layers;
-        let kv_heads = match keys.optional_list::<usize>("attention.head_count_kv", blocks)? {
-            None => keys.optional("attention.head_count_kv")?.unwrap_or(heads),
-            Some(listed) => listed.into_iter().max().unwrap_or(0),
-        };
-        let mut layer_widths = keys.optional_list::<usize>("feed_forward_length", blocks)?;
-        layer_widths.iter_mut().for_each(|widths| widths.truncate(layers));
-        let mut recurrent_layers = keys.flags("attention.recurrent_layers");
-        recurrent_layers
-            .iter_mut()
-            .filter(|flags| flags.len() == blocks)
-            .for_each(|flags| flags.truncate(layers));
-        let feed_forward = match layer_widths.as_deref() {
+        config.prediction_layers = keys.optional("nextn_predict_layers")?.unwrap_or(0);
+        config.layers = keys.size("block_count")?.saturating_sub(config.prediction_layers);
+        let blocks = config.layers + config.prediction_layers;
+        config.norm_eps = norm_eps(keys)?;
+        config.activation = activation(keys)?;
+        config.state_space = state_space(keys)?;
+        read_attention(&mut config, keys)?;
+        read_positions(&mut config, keys)?;
+        config.lists = lists(keys, config.layers, blocks)?;
+        config.feed_forward = match config.lists.widths.as_deref() {
             None => feed_forward(keys)?,
             Some(widths) => widths.iter().copied().max().unwrap_or(0),
         };
-        let head_dim = local_head_dim.unwrap_or(global_head_dim);
-        // 0 says that there is none.
-        let window = keys.optional::<usize>("attention.sliding_window")?.filter(|&window| window > 0);
-        let rope = RopeConfig {
-            theta: keys.optional::<f32>("rope.freq_base")?.unwrap_or(10000.0).into(),
-            dims: keys.optional::<usize>("rope.dimension_count")?.unwrap_or(global_head_dim),
-            scaling: scaling(metadata, architecture)?,
-            // Tensors hold them.
-            factors: None,
-            long_factors: None,
-        };
-        let mut config = Config {
-            source_name: "GGUF metadata".into(),
-            architecture: architecture.to_string(),
-            name: metadata.optional::<&str>("general.name")?.map(str::to_string),
-            vocab: keys.optional("vocab_size")?.unwrap_or(vocab),
-            hidden,
-            layers,
-            prediction_layers,
-            heads,
-            kv_heads,
-            head_dim,
-            global_heads: local_head_dim.map(|_| GlobalHeads { kv_heads, head_dim: global_head_dim }),
-            // The weights show it.
-            keys_as_values: None,
-            shared_layers: keys.optional("attention.shared_kv_layers")?.unwrap_or(0),
-            latent,
-            indexed_layers: keys.flags("attention.indexer.types"),
-            feed_forward,
-            layer_widths,
-            gate_cutoffs: gate_cutoffs(keys, layers)?,
-            layer_embedding: layer_embedding(keys, keys.optional("vocab_size")?.unwrap_or(vocab))?,
-            streams: streams(keys)?,
-            low_rank: None,
-            experts: experts(keys)?,
-            gate_limit: None,
-            delta: None,
-            short_convolution: keys.optional("shortconv.l_cache")?,
-            state_space,
-            layer_multipliers: LayerMultipliers::default(),
-            lone_blocks: None,
-            recurrent_layers: match recurrent_layers {
-                Some(layers) => Some(layers),
-                None => without_heads(keys, blocks)?,
-            },
-            // The weights show them.
-            sparse_layers: None,
-            experts_per_token: None,
-            context_length: Scaling::reach(rope.scaling, keys.size("context_length")?),
-            norm_eps: norm_eps(keys)?,
-            activation: activation(keys)?,
-            local_rope: local_rope(keys, &rope)?.filter(|_| window.is_some()),
-            rope_style: None,
-            rope_sections: None,
-            temperature: temperature(rope.scaling, keys.optional("attention.temperature_scale")?),
-            rope,
-            rotated_layers: None,
-            window,
-            windowed_layers: windowed_layers(keys, layers)?,
-            parallel_residual: None,
-            clip_qkv: None,
-            unit_queries: false,
-            multipliers: multipliers(keys)?,
-            attention_softcap: keys.optional("attn_logit_softcapping")?.filter(|&cap| cap != 0.0),
-            logit_softcap: keys.optional("final_logit_softcapping")?.filter(|&cap| cap != 0.0),
-            scores_fall: false,
-            tied: None,
-            without_bias: Vec::new(),
-            ignored_keys: Vec::new(),
-        };
-        if let Some(family) = family {
-            (family.gguf_quirks)(&keys, &mut config)?;
-        }
-        config.checked()
+        config.experts = experts(keys)?;
+        config.additions = additions(keys, rows)?;
+        key::read_gguf(&mut config.multipliers, keys)?;
+        Ok(config)
     }
+}
+
+/// The heads, and the latents that they may share.
+fn read_attention(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> {
+    let heads = keys.size("attention.head_count")?;
+    // 0 says that there is no attention.
+    let heads = if heads == 0 && config.state_space.is_some() { 1 } else { heads };
+    if heads == 0 {
+        return Err(Error::config(SOURCE, format!("`{}` is 0", keys.key("attention.head_count"))));
+    }
+    let global_head_dim = keys.optional("attention.key_length")?.unwrap_or(config.hidden / heads);
+    let value_dim = keys.optional("attention.value_length")?.unwrap_or(global_head_dim);
+    config.latent = latent(keys, value_dim)?;
+    let local_head_dim = keys.optional::<usize>("attention.key_length_swa")?;
+    // Keys of latents, as they are attended to, or of heads, as older files have them.
+    let global_head_dim = match config.latent {
+        Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(global_head_dim),
+        None => {
+            expect_alike(global_head_dim, value_dim)?;
+            let values = keys.optional("attention.value_length_swa")?.or(local_head_dim);
+            local_head_dim.zip(values).map_or(Ok(()), |(keys, values)| expect_alike(keys, values))?;
+            global_head_dim
+        }
+    };
+    let blocks = config.layers + config.prediction_layers;
+    let kv_heads = match keys.optional_list::<usize>("attention.head_count_kv", blocks)? {
+        None => keys.optional("attention.head_count_kv")?.unwrap_or(heads),
+        Some(listed) => listed.into_iter().max().unwrap_or(0),
+    };
+    let head_dim = local_head_dim.unwrap_or(global_head_dim);
+    config.attention = AttentionConfig {
+        heads,
+        kv_heads,
+        head_dim,
+        global_heads: local_head_dim.map(|_| GlobalHeads { kv_heads, head_dim: global_head_dim }),
+        shared_layers: keys.optional("attention.shared_kv_layers")?.unwrap_or(0),
+        // 0 says that there is none.
+        window: keys.optional("attention.sliding_window")?.filter(|&window: &usize| window > 0),
+        ..AttentionConfig::default()
+    };
+    key::read_gguf(&mut config.attention, keys)
+}
+
+/// Keys and values of heads have one size.
+fn expect_alike(keys: usize, values: usize) -> Result<(), Error> {
+    if keys == values {
+        return Ok(());
+    }
+    let message = format!("keys of {keys} and values of {values} dims are not supported");
+    Err(Error::config(SOURCE, message))
+}
+
+/// The rotary embeddings, and how far they reach.
+fn read_positions(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> {
+    let scaling = scaling(keys.metadata, keys.architecture)?;
+    let dims = keys.optional("rope.dimension_count")?;
+    // Tensors hold the factors.
+    config.rope = RopeConfig {
+        theta: keys.optional::<f32>("rope.freq_base")?.unwrap_or(10000.0).into(),
+        dims: dims.unwrap_or(config.attention.global_head_dim()),
+        scaling,
+        ..RopeConfig::default()
+    };
+    let has_window = config.attention.window.is_some();
+    config.local_rope = local_rope(keys, &config.rope)?.filter(|_| has_window);
+    config.temperature = temperature(scaling, keys.optional("attention.temperature_scale")?);
+    config.context_length = Scaling::reach(scaling, config.context_length);
+    Ok(())
+}
+
+/// What differs between layers. Lists may go on with the blocks that predict tokens further ahead.
+fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists, Error> {
+    let mut widths = keys.optional_list::<usize>("feed_forward_length", blocks)?;
+    widths.iter_mut().for_each(|widths| widths.truncate(layers));
+    let mut recurrent = keys.flags("attention.recurrent_layers");
+    recurrent.iter_mut().filter(|flags| flags.len() == blocks).for_each(|flags| flags.truncate(layers));
+    let recurrent = match recurrent {
+        Some(layers) => Some(layers),
+        None => without_heads(keys, blocks)?,
+    };
+    Ok(LayerLists {
+        indexed: keys.flags("attention.indexer.types"),
+        widths,
+        gate_cutoffs: gate_cutoffs(keys, layers)?,
+        recurrent,
+        windowed: windowed_layers(keys, layers)?,
+        ..LayerLists::default()
+    })
 }
 
 /// The function of the feed-forward block, which files of some encoders name.
 fn activation(keys: GgufKeys<'_>) -> Result<Option<Activation>, Error> {
     let name = keys.optional::<&str>("hidden_activation")?;
     let activation = name.map(Activation::from_hugging_face).transpose();
-    activation.map_err(|message| Error::config("GGUF metadata", message))
+    activation.map_err(|message| Error::config(SOURCE, message))
 }
 
 /// The rotary embedding of layers that have the window, if the file says that they have another.
@@ -232,48 +164,43 @@ fn gate_cutoffs(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<Option<f
     Ok(cutoffs.map(|cutoffs| cutoffs.into_iter().map(finite).collect()))
 }
 
-/// Rows and width of the second embedding; 0 says that there is none.
-fn layer_embedding(keys: GgufKeys<'_>, vocab: usize) -> Result<Option<[usize; 2]>, Error> {
+/// What layers have in addition to their blocks.
+fn additions(keys: GgufKeys<'_>, vocab: usize) -> Result<Additions, Error> {
+    // 0 says that there is none.
     let width = keys.optional::<usize>("embedding_length_per_layer_input")?.filter(|&width| width > 0);
-    Ok(width.map(|width| [vocab, width]))
-}
-
-fn streams(keys: GgufKeys<'_>) -> Result<Option<StreamConfig>, Error> {
-    let Some(count) = keys.optional("altup.num_inputs")? else { return Ok(None) };
-    let active = keys.optional("altup.active_idx")?.unwrap_or(0);
-    Ok(Some(StreamConfig { count, active, scaled: true }))
+    let streams = StreamConfig { scaled: true, ..StreamConfig::default() };
+    Ok(Additions {
+        layer_embedding: width.map(|width| [vocab, width]),
+        streams: key::block_from_gguf(streams, keys)?,
+        low_rank: None,
+    })
 }
 
 /// The latents that all heads share, if there are some.
-fn latent(keys: GgufKeys<'_>, value_dim: usize) -> Result<Option<LatentConfig>, Error> {
-    let Some(rank) = keys.optional("attention.kv_lora_rank")? else { return Ok(None) };
-    let query_rank = keys.optional("attention.q_lora_rank")?.filter(|&rank| rank > 0);
-    let value_dims = keys.optional("attention.value_length_mla")?.unwrap_or(value_dim);
-    let indexer = match keys.optional("attention.indexer.head_count")? {
-        None => None,
-        Some(heads) => Some(IndexerConfig {
-            heads,
-            dims: keys.size("attention.indexer.key_length")?,
-            positions: keys.size("attention.indexer.top_k")?,
-        }),
-    };
-    Ok(Some(LatentConfig { rank, query_rank, value_dims, indexer }))
+fn latent(keys: GgufKeys<'_>, value_dims: usize) -> Result<Option<LatentConfig>, Error> {
+    let latent = key::block_from_gguf(LatentConfig { value_dims, ..LatentConfig::default() }, keys)?;
+    let indexer = key::block_from_gguf(IndexerConfig::default(), keys)?;
+    Ok(latent.map(|latent| LatentConfig { indexer, ..latent }))
 }
 
 /// Steps and rates of files with groups are those of heads, whose number is in the place of the rank.
 fn state_space(keys: GgufKeys<'_>) -> Result<Option<StateSpaceConfig>, Error> {
-    let Some(state_dim) = keys.optional("ssm.state_size")? else { return Ok(None) };
-    let groups = keys.optional("ssm.group_count")?;
-    let rank = keys.size("ssm.time_step_rank")?;
-    Ok(Some(StateSpaceConfig {
-        channels: keys.size("ssm.inner_size")?,
-        heads: groups.map(|groups| StateSpaceHeads { count: rank, groups }),
-        step_rank: if groups.is_some() { 0 } else { rank },
-        state_dim,
-        conv_width: keys.size("ssm.conv_kernel")?,
+    let defaults = StateSpaceConfig {
+        channels: 0,
+        heads: None,
+        step_rank: 0,
+        state_dim: 0,
+        conv_width: 0,
         step_limit: [0.0, f32::INFINITY],
         gate_last: false,
-    }))
+    };
+    let Some(mut space) = key::block_from_gguf(defaults, keys)? else { return Ok(None) };
+    let rank = keys.size("ssm.time_step_rank")?;
+    match keys.optional("ssm.group_count")? {
+        Some(groups) => space.heads = Some(StateSpaceHeads { count: rank, groups }),
+        None => space.step_rank = rank,
+    }
+    Ok(Some(space))
 }
 
 /// Which layers have no key and value heads, if some have none.
@@ -301,45 +228,40 @@ fn feed_forward(keys: GgufKeys<'_>) -> Result<usize, Error> {
     }
 }
 
-/// Files of dense models may count 0 experts. Only some say the width of each, and whether shares sum to 1.
+/// Only some files say the width of each expert, and whether shares sum to 1.
 fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
-    let Some(count) = keys.optional("expert_count")?.filter(|&count| count > 0) else { return Ok(None) };
-    let width = keys.optional("expert_feed_forward_length")?.filter(|&width| width > 0);
-    let width = width.map_or_else(|| keys.size("feed_forward_length"), Ok)?;
-    let shared: Option<usize> = keys.optional("expert_shared_feed_forward_length")?;
-    let shared =
-        shared.or(keys.optional("expert_shared_count")?.map(|count: usize| count.saturating_mul(width)));
-    Ok(Some(ExpertConfig {
-        count,
-        per_token: keys.size("expert_used_count")?,
-        width,
-        shared_width: shared.filter(|&width| width > 0),
-        latent: keys.optional("moe_latent_size")?,
-        routing: routing(keys)?,
-    }))
+    let width = keys.optional("feed_forward_length").unwrap_or_default().unwrap_or(0);
+    let Some(mut experts) = key::block_from_gguf(ExpertConfig { width, ..ExpertConfig::default() }, keys)?
+    else {
+        return Ok(None);
+    };
+    if experts.width == 0 {
+        experts.width = keys.size("feed_forward_length")?;
+    }
+    let shared = keys.optional::<usize>("expert_shared_count")?;
+    let shared = shared.map(|count| count.saturating_mul(experts.width)).filter(|&width| width > 0);
+    experts.shared_width = experts.shared_width.or(shared);
+    if experts.routing.scale == 0.0 {
+        experts.routing.scale = 1.0;
+    }
+    experts.routing.scores = scores(keys)?;
+    // Files say how many groups there are, and not how they are ranked.
+    let best = if experts.routing.scores == Scores::Sigmoid { 2 } else { 1 };
+    let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
+    experts.routing.groups = ExpertGroups::of(groups, best);
+    Ok(Some(experts))
 }
 
-fn routing(keys: GgufKeys<'_>) -> Result<Routing, Error> {
-    let scores = match keys.optional::<usize>("expert_gating_func")? {
+fn scores(keys: GgufKeys<'_>) -> Result<Scores, Error> {
+    match keys.optional::<usize>("expert_gating_func")? {
         // 3 is the softmax of a token's experts alone, which is that of all divided by their sum.
-        None | Some(0 | 1 | 3) => Scores::Softmax,
-        Some(2) => Scores::Sigmoid,
+        None | Some(0 | 1 | 3) => Ok(Scores::Softmax),
+        Some(2) => Ok(Scores::Sigmoid),
         Some(other) => {
             let message = format!("`{}` is {other}, expected 1 to 3", keys.key("expert_gating_func"));
-            return Err(Error::config("GGUF metadata", message));
+            Err(Error::config(SOURCE, message))
         }
-    };
-    // Files say how many there are, and not how they are ranked.
-    let best = if scores == Scores::Sigmoid { 2 } else { 1 };
-    let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
-    Ok(Routing {
-        scores,
-        bias: false,
-        correction: false,
-        groups: ExpertGroups::of(groups, best),
-        normalized: keys.optional("expert_weights_norm")?.unwrap_or(true),
-        scale: keys.optional("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0),
-    })
+    }
 }
 
 /// Only stretched models have one, which counts by their original context.
@@ -358,18 +280,9 @@ fn norm_eps(keys: GgufKeys<'_>) -> Result<f32, Error> {
     }
 }
 
-fn multipliers(keys: GgufKeys<'_>) -> Result<Multipliers, Error> {
-    Ok(Multipliers {
-        embedding: keys.optional("embedding_scale")?.unwrap_or(1.0),
-        attention: keys.optional("attention.scale")?,
-        residual: keys.optional("residual_scale")?.unwrap_or(1.0),
-        logits: keys.optional("logit_scale")?.unwrap_or(1.0),
-    })
-}
-
 fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, Error> {
     let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
-    let error = |message: String| Error::config("GGUF metadata", message);
+    let error = |message: String| Error::config(SOURCE, message);
     let kind = metadata.optional::<&str>(&key("type"))?;
     let original = metadata.optional::<usize>(&key("original_context_length"))?;
     let attention_factor = f64::from(metadata.optional::<f32>(&key("attn_factor"))?.unwrap_or(1.0));
@@ -418,6 +331,8 @@ fn scaling(metadata: &Metadata, architecture: &str) -> Result<Option<Scaling>, E
 
 #[cfg(test)]
 mod tests {
+    use weights::MetaValue;
+
     use super::*;
     use crate::LoneBlock;
 
@@ -446,7 +361,7 @@ mod tests {
         let window = || ("attention.sliding_window", MetaValue::from(512u32));
         let layers = |pattern: MetaValue| {
             read("gemma3", &[window(), ("attention.sliding_window_pattern", pattern)])
-                .map(|c| c.windowed_layers)
+                .map(|c| c.lists.windowed)
         };
         let counted = layers(3u32.into()).unwrap().unwrap();
         assert_eq!(counted, [true, true, false, true, true, false]);
@@ -454,7 +369,7 @@ mod tests {
         assert_eq!(layers(listed.clone().into()).unwrap(), Some(listed));
         let error = layers(vec![true].into()).unwrap_err().to_string();
         assert_eq!(error, "GGUF metadata: 6 layers, but 1 in the list of windowed ones");
-        assert_eq!(read("gemma3", &[window()]).unwrap().windowed_layers, None);
+        assert_eq!(read("gemma3", &[window()]).unwrap().lists.windowed, None);
     }
 
     #[test]
@@ -474,7 +389,7 @@ mod tests {
         assert_eq!(read("gemma3", &scaled[1..]).unwrap().local_rope, None);
         let gemma2 = read("gemma2", &[]).unwrap();
         assert_eq!(
-            (gemma2.window, gemma2.attention_softcap, gemma2.logit_softcap),
+            (gemma2.attention.window, gemma2.attention.softcap, gemma2.logit_softcap),
             (Some(4096), Some(50.0), Some(30.0))
         );
     }
@@ -493,7 +408,7 @@ mod tests {
         let delta = next.delta.unwrap();
         assert_eq!((delta.key_heads, delta.key_dim, delta.value_heads, delta.value_dim), (2, 8, 6, 10));
         assert_eq!((delta.conv_width, delta.tiled), (4, false));
-        assert_eq!(next.recurrent_layers.unwrap(), [true, true, true, false, true, true]);
+        assert_eq!(next.lists.recurrent.unwrap(), [true, true, true, false, true, true]);
         assert!(sizes("qwen35", 60).unwrap().delta.unwrap().tiled);
         // The last block predicts tokens further ahead.
         let listed = |flags: &[bool]| {
@@ -503,7 +418,7 @@ mod tests {
                 sizes.iter().map(|(key, size)| (&key[..], size.clone())).collect();
             keys.push(("nextn_predict_layers", 1u32.into()));
             keys.push(("attention.recurrent_layers", flags.to_vec().into()));
-            read("qwen35", &keys).map(|config| (config.layers, config.recurrent_layers.unwrap()))
+            read("qwen35", &keys).map(|config| (config.layers, config.lists.recurrent.unwrap()))
         };
         let flags = [true, false, true, true, false, false];
         assert_eq!(listed(&flags).unwrap(), (5, flags[..5].to_vec()));
@@ -534,7 +449,7 @@ mod tests {
         keys.push(("ssm.inner_size", 8u32.into()));
         let config = read("nemotron_h_moe", &keys).unwrap();
         let (space, feed) = (LoneBlock::StateSpace, LoneBlock::FeedForward);
-        assert_eq!(config.lone_blocks.unwrap(), [space, feed, LoneBlock::Attention, space, feed]);
+        assert_eq!(config.lists.lone_blocks.unwrap(), [space, feed, LoneBlock::Attention, space, feed]);
         let experts = config.experts.unwrap();
         assert_eq!((experts.latent, experts.routing.scores), (Some(20), Scores::Sigmoid));
     }

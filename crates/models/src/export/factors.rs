@@ -44,8 +44,8 @@ fn of_rows(config: &Config, name: &str) -> Vec<(Range<usize>, f32)> {
         "attn_output" => &[factors.attention_output],
         "ssm_in" => &[factors.state_space_input],
         "ssm_out" => &[factors.state_space_output],
-        "ffn_gate" => &[factors.gate],
-        "ffn_down" => &[factors.down],
+        "ffn_gate" => &[factors.feed_forward[0]],
+        "ffn_down" => &[factors.feed_forward[1]],
         _ => &[],
     };
     let mut found: Vec<_> = of_all.iter().map(|&factor| (0..usize::MAX, factor)).collect();

@@ -5,11 +5,12 @@ use weights::{MetaValue, Metadata, Strings};
 
 use super::refusal;
 use crate::checkpoint::YES_AND_NO;
+use crate::key;
 use crate::rope::ENDLESS;
 use crate::{
     Activation, Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
     EncoderConfig, EncoderLayer, Error, ExpertConfig, FeedForward, GlobalHeads, LatentConfig, LoneBlock,
-    Mixer, Multipliers, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores, StreamConfig,
+    Mixer, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
@@ -57,14 +58,14 @@ fn decoder_keys(
 ) -> Result<Metadata, Error> {
     // Files of Granite hold what logits are divided by. llama.cpp knows by heart which layers of most families have the
     // window, so that their files do not list them.
-    let always_lists = config.shared_layers > 0 || config.global_heads.is_some();
+    let always_lists = config.attention.shared_layers > 0 || config.attention.global_heads.is_some();
     let ways = [(false, false), (true, false), (false, true), (true, true)];
     for (divides, lists) in ways.into_iter().filter(|(_, lists)| *lists || !always_lists) {
         let mut metadata = metadata.clone();
         if divides {
             metadata.insert(format!("{gguf}.logit_scale"), 1.0 / config.multipliers.logits);
         }
-        if let Some(windowed) = config.windowed_layers.as_ref().filter(|_| lists) {
+        if let Some(windowed) = config.lists.windowed.as_ref().filter(|_| lists) {
             metadata.insert(format!("{gguf}.attention.sliding_window_pattern"), windowed.clone());
         }
         if read_back(checkpoint, config, &metadata)? {
@@ -116,78 +117,49 @@ fn is_near(found: &Rope, expected: &Rope) -> bool {
 
 /// The keys of an architecture, without its name.
 fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
-    let mut keys = vec![
-        ("vocab_size", size(config.vocab)),
-        ("context_length", size(config.context_length)),
-        ("embedding_length", size(config.hidden)),
-        ("block_count", size(config.layers)),
-        (
-            "feed_forward_length",
-            match config.layer_widths.as_deref() {
-                Some(widths) => sizes(widths),
-                None => in_layers(config, LoneBlock::FeedForward, lone_width(config)),
-            },
-        ),
-        // Layers of state spaces alone have none.
-        ("attention.head_count", size(if config.feed_forward == 0 { 0 } else { config.heads })),
-    ];
-    if config.feed_forward > 0 {
-        keys.extend(head_keys(config));
-    }
+    let mut keys = key::gguf_entries(config);
+    keys.push(("block_count", size(config.layers)));
+    let widths = match config.lists.widths.as_deref() {
+        Some(widths) => sizes(widths),
+        None => in_layers(config, LoneBlock::FeedForward, lone_width(config)),
+    };
+    keys.push(("feed_forward_length", widths));
+    keys.extend(attention_keys(config));
     keys.extend(layer_keys(config));
-    keys.extend(states(config));
+    keys.extend(state_keys(config));
     keys.push(match norm {
         Norm::Rms { eps } | Norm::Unweighted { eps } => ("attention.layer_norm_rms_epsilon", eps.into()),
         Norm::Layer { eps, .. } => ("attention.layer_norm_epsilon", eps.into()),
     });
+    keys.extend(
+        config.experts.iter().flat_map(|experts| expert_keys(experts, config.lists.sparse.as_deref())),
+    );
+    keys.extend(key::gguf_entries(&config.multipliers));
+    keys.extend(position_keys(config));
+    keys
+}
+
+fn size(size: usize) -> MetaValue {
+    u32::try_from(size).unwrap_or(u32::MAX).into()
+}
+
+/// The keys of rotary embeddings, and of what else depends on positions.
+fn position_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let mut keys = scaling(config);
     if config.rope.dims > 0 {
         keys.push(("rope.dimension_count", size(config.rope.dims)));
         keys.push(("rope.freq_base", (config.rope.theta as f32).into()));
     }
-    if let Some(local) = &config.local_rope {
-        keys.push(("rope.freq_base_swa", (local.theta as f32).into()));
-    }
-    if let Some(experts) = config.experts {
-        keys.push(("expert_count", size(experts.count)));
-        keys.push(("expert_used_count", size(experts.per_token)));
-        keys.push(("expert_feed_forward_length", size(experts.width)));
-        keys.extend(expert_keys(&experts, config.sparse_layers.as_deref()));
-    }
-    if let Some(delta) = config.delta {
-        keys.push(("ssm.conv_kernel", size(delta.conv_width)));
-        keys.push(("ssm.group_count", size(delta.key_heads)));
-        keys.push(("ssm.state_size", size(delta.key_dim)));
-        keys.push(("ssm.time_step_rank", size(delta.value_heads)));
-        keys.push(("ssm.inner_size", size(delta.value_heads * delta.value_dim)));
-    }
-    if let Some(recurrent) = config.recurrent_layers.as_ref().filter(|_| config.delta.is_some()) {
-        keys.push(("attention.recurrent_layers", recurrent.clone().into()));
-    }
-    keys.extend(config.window.map(|window| ("attention.sliding_window", size(window))));
-    keys.extend(config.parallel_residual.map(|parallel| ("use_parallel_residual", parallel.into())));
-    let numbers = [
-        ("attention.clamp_kqv", config.clip_qkv),
-        ("attn_logit_softcapping", config.attention_softcap),
-        ("final_logit_softcapping", config.logit_softcap),
-        ("attention.temperature_scale", config.temperature.map(|temperature| temperature.growth)),
-    ];
-    let Multipliers { embedding, attention, residual, logits } = config.multipliers;
-    let multipliers = [
-        ("embedding_scale", Some(embedding).filter(|&factor| factor != 1.0)),
-        ("attention.scale", attention),
-        ("residual_scale", Some(residual).filter(|&factor| factor != 1.0)),
-        ("logit_scale", Some(logits).filter(|&factor| factor != 1.0)),
-    ];
-    let numbers = numbers.into_iter().chain(multipliers);
-    keys.extend(numbers.filter_map(|(key, number)| Some((key, number?.into()))));
-    keys.extend(scaling(config));
+    let local = config.local_rope.as_ref();
+    keys.extend(local.map(|local| ("rope.freq_base_swa", (local.theta as f32).into())));
+    let temperature = config.temperature;
+    keys.extend(temperature.map(|temperature| ("attention.temperature_scale", temperature.growth.into())));
     keys
 }
 
 /// The width of feed-forward blocks: in layers of one block, that of experts if there are some.
 fn lone_width(config: &Config) -> usize {
-    match (config.experts, &config.lone_blocks) {
+    match (config.experts, &config.lists.lone_blocks) {
         (Some(experts), Some(_)) => experts.width,
         _ => config.feed_forward,
     }
@@ -196,8 +168,8 @@ fn lone_width(config: &Config) -> usize {
 /// A size, or for each layer the size or 0, where not all layers have a block.
 fn in_layers(config: &Config, block: LoneBlock, size: usize) -> MetaValue {
     let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-    let recurrent = config.recurrent_layers.as_ref();
-    let has: Vec<bool> = match (&config.lone_blocks, block, recurrent) {
+    let recurrent = config.lists.recurrent.as_ref();
+    let has: Vec<bool> = match (&config.lists.lone_blocks, block, recurrent) {
         (Some(blocks), ..) => blocks.iter().map(|own| *own == block).collect(),
         (None, LoneBlock::Attention, Some(recurrent)) if config.delta.is_none() => {
             recurrent.iter().map(|recurrent| !recurrent).collect()
@@ -207,15 +179,17 @@ fn in_layers(config: &Config, block: LoneBlock, size: usize) -> MetaValue {
     has.into_iter().map(|has| if has { number(size) } else { 0 }).collect::<Vec<u32>>().into()
 }
 
-/// The keys of state spaces and short convolutions.
-fn states(config: &Config) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+/// The keys of delta nets and state spaces.
+fn state_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let mut keys = Vec::new();
-    keys.extend(config.short_convolution.map(|width| ("shortconv.l_cache", size(width))));
-    let Some(space) = config.state_space else { return keys };
-    keys.push(("ssm.conv_kernel", size(space.conv_width)));
-    keys.push(("ssm.inner_size", size(space.channels)));
-    keys.push(("ssm.state_size", size(space.state_dim)));
+    if let Some(delta) = &config.delta {
+        keys.extend(key::gguf_entries(delta));
+        keys.push(("ssm.inner_size", size(delta.value_heads * delta.value_dim)));
+        let recurrent = config.lists.recurrent.clone();
+        keys.extend(recurrent.map(|recurrent| ("attention.recurrent_layers", recurrent.into())));
+    }
+    let Some(space) = &config.state_space else { return keys };
+    keys.extend(key::gguf_entries(space));
     keys.push(("ssm.time_step_rank", size(space.heads.map_or(space.step_rank, |heads| heads.count))));
     keys.extend(space.heads.map(|heads| ("ssm.group_count", size(heads.groups))));
     if config.rope.dims == 0 {
@@ -229,29 +203,41 @@ fn sizes(sizes: &[usize]) -> MetaValue {
     sizes.collect::<Vec<u32>>().into()
 }
 
+/// The keys of attention. Layers of state spaces alone have none.
+fn attention_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let mut keys = key::gguf_entries(&config.attention);
+    keys.extend(config.attention.window.map(|window| ("attention.sliding_window", size(window))));
+    if config.feed_forward == 0 {
+        keys.push(("attention.head_count", size(0)));
+        return keys;
+    }
+    keys.push(("attention.head_count", size(config.attention.heads)));
+    match config.latent {
+        Some(latent) => keys.extend(latent_keys(config, latent)),
+        None => keys.extend(head_keys(config)),
+    }
+    keys
+}
+
 /// Key and value heads, of which layers without window may have others.
 fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
-    if let Some(latent) = config.latent {
-        return latent_keys(config, latent);
-    }
-    let Some(GlobalHeads { kv_heads, head_dim }) = config.global_heads else {
+    let Some(GlobalHeads { kv_heads, head_dim }) = config.attention.global_heads else {
         return vec![
-            ("attention.head_count_kv", in_layers(config, LoneBlock::Attention, config.kv_heads)),
-            ("attention.key_length", size(config.head_dim)),
-            ("attention.value_length", size(config.head_dim)),
+            ("attention.head_count_kv", in_layers(config, LoneBlock::Attention, config.attention.kv_heads)),
+            ("attention.key_length", size(config.attention.head_dim)),
+            ("attention.value_length", size(config.attention.head_dim)),
         ];
     };
-    let of_kind = |&windowed: &bool| if windowed { config.kv_heads } else { kv_heads };
+    let of_kind = |&windowed: &bool| if windowed { config.attention.kv_heads } else { kv_heads };
     let listed: Option<Vec<usize>> =
-        config.windowed_layers.as_ref().map(|layers| layers.iter().map(of_kind).collect());
-    let listed = listed.filter(|_| kv_heads != config.kv_heads);
+        config.lists.windowed.as_ref().map(|layers| layers.iter().map(of_kind).collect());
+    let listed = listed.filter(|_| kv_heads != config.attention.kv_heads);
     let mut keys = vec![
-        ("attention.head_count_kv", listed.as_deref().map_or(size(config.kv_heads), sizes)),
+        ("attention.head_count_kv", listed.as_deref().map_or(size(config.attention.kv_heads), sizes)),
         ("attention.key_length", size(head_dim)),
         ("attention.value_length", size(head_dim)),
-        ("attention.key_length_swa", size(config.head_dim)),
-        ("attention.value_length_swa", size(config.head_dim)),
+        ("attention.key_length_swa", size(config.attention.head_dim)),
+        ("attention.value_length_swa", size(config.attention.head_dim)),
     ];
     if let Some(local) = &config.local_rope {
         keys.push(("rope.dimension_count_swa", size(local.dims)));
@@ -261,26 +247,19 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
 
 /// The keys of latents, which are keys and values of one head that all query heads share.
 fn latent_keys(config: &Config, latent: LatentConfig) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
-    let mut keys = vec![
+    let mut keys = key::gguf_entries(&latent);
+    keys.extend([
         ("attention.head_count_kv", size(1)),
         ("attention.key_length", size(latent.rank + config.rope.dims)),
         ("attention.value_length", size(latent.rank)),
-        ("attention.key_length_mla", size(config.head_dim)),
-        ("attention.value_length_mla", size(latent.value_dims)),
-        ("attention.kv_lora_rank", size(latent.rank)),
-    ];
-    keys.extend(latent.query_rank.map(|rank| ("attention.q_lora_rank", size(rank))));
-    if let Some(indexer) = latent.indexer {
-        keys.push(("attention.indexer.head_count", size(indexer.heads)));
-        keys.push(("attention.indexer.key_length", size(indexer.dims)));
-        keys.push(("attention.indexer.top_k", size(indexer.positions)));
-    }
-    keys.extend(config.indexed_layers.clone().map(|layers| ("attention.indexer.types", layers.into())));
+        ("attention.key_length_mla", size(config.attention.head_dim)),
+    ]);
+    keys.extend(latent.indexer.iter().flat_map(key::gguf_entries));
+    keys.extend(config.lists.indexed.clone().map(|layers| ("attention.indexer.types", layers.into())));
     if let (Some(scale), Some(Scaling::Yarn { factor, .. })) =
         (config.multipliers.attention, config.rope.scaling)
     {
-        let growth = (f64::from(scale) * (config.head_dim as f64).sqrt()).sqrt();
+        let growth = (f64::from(scale) * (config.attention.head_dim as f64).sqrt()).sqrt();
         let log = (growth - 1.0) / factor.ln();
         keys.push(("rope.scaling.yarn_log_multiplier", (log as f32).into()));
     }
@@ -289,18 +268,14 @@ fn latent_keys(config: &Config, latent: LatentConfig) -> Vec<(&'static str, Meta
 
 /// What layers have in addition to their blocks.
 fn layer_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let mut keys = Vec::new();
-    if config.global_heads.is_some() || config.layer_embedding.is_some() {
-        let width = config.layer_embedding.map_or(0, |[_, width]| width);
+    if config.attention.global_heads.is_some() || config.additions.layer_embedding.is_some() {
+        let width = config.additions.layer_embedding.map_or(0, |[_, width]| width);
         keys.push(("embedding_length_per_layer_input", size(width)));
-        keys.push(("attention.shared_kv_layers", size(config.shared_layers)));
+        keys.push(("attention.shared_kv_layers", size(config.attention.shared_layers)));
     }
-    if let Some(StreamConfig { count, active, .. }) = config.streams {
-        keys.push(("altup.num_inputs", size(count)));
-        keys.push(("altup.active_idx", size(active)));
-    }
-    if let Some(cutoffs) = &config.gate_cutoffs {
+    keys.extend(config.additions.streams.iter().flat_map(key::gguf_entries));
+    if let Some(cutoffs) = &config.lists.gate_cutoffs {
         let cutoffs = cutoffs.iter().map(|cutoff| cutoff.unwrap_or(f32::NEG_INFINITY));
         keys.push(("activation_sparsity_scale", cutoffs.collect::<Vec<f32>>().into()));
     }
@@ -309,19 +284,12 @@ fn layer_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
 
 /// The keys of shared experts and of routing.
 fn expert_keys(experts: &ExpertConfig, sparse: Option<&[bool]>) -> Vec<(&'static str, MetaValue)> {
-    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
     let routing = experts.routing;
-    let mut keys = vec![("expert_weights_norm", routing.normalized.into())];
-    if let Some(width) = experts.shared_width {
-        keys.push(("expert_shared_feed_forward_length", size(width)));
-        keys.push(("expert_shared_count", size(width.div_ceil(experts.width))));
-    }
-    keys.extend(experts.latent.map(|width| ("moe_latent_size", size(width))));
+    let mut keys = key::gguf_entries(experts);
+    let shared = experts.shared_width.map(|width| width.div_ceil(experts.width));
+    keys.extend(shared.map(|count| ("expert_shared_count", size(count))));
     if routing.scores == Scores::Sigmoid {
         keys.push(("expert_gating_func", size(2)));
-    }
-    if routing.scale != 1.0 {
-        keys.push(("expert_weights_scale", routing.scale.into()));
     }
     // The layers before the first one with experts, if all after it have them.
     let dense = sparse.unwrap_or_default().iter().position(|&sparse| sparse).unwrap_or(0);

@@ -2,8 +2,6 @@
 
 mod factors;
 mod metadata;
-mod quantizer;
-mod tensors;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,37 +11,52 @@ use tensor::Tensor;
 use weights::{Format, Metadata};
 
 use crate::checkpoint::is_norm_of_stream;
-use crate::mix::{layer_of, order};
+use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
+use crate::mix::layer_of;
 use crate::names::NameTable;
 use crate::stored::transposed;
-use crate::{Architecture, Checkpoint, Config, EncoderArchitecture, Error, MixModel, Network, RopeConfig};
-
-pub use self::quantizer::{Importance, QuantizeOptions, Quantizer};
-use self::tensors::ExportTensor;
+use crate::{
+    Architecture, Checkpoint, Config, EncoderArchitecture, Error, Network, QuantizeOptions, Quantizer,
+    RopeConfig,
+};
 
 /// The keys of a file that is one of several.
 const SPLIT: &str = "split.";
 
-/// A checkpoint on its way into a GGUF file. Nothing but vectors is read before it is asked for.
-#[derive(Debug)]
-struct Export {
-    /// What the file says of the model. Of other checkpoints than GGUF files, what it says of the tokenizer is missing.
-    metadata: Metadata,
-    /// The tensors, those of no layer first, then layer by layer, by name.
-    tensors: Vec<ExportTensor>,
-    /// The GGUF name of the architecture.
-    architecture: String,
-    /// What the choice of dtypes depends on.
-    sizes: [usize; 4],
+impl Quantizer {
+    /// What becomes of a checkpoint. `config_json` is the configuration of one that is no GGUF file.
+    ///
+    /// # Errors
+    /// If GGUF has no way to describe the model; or if the checkpoint was quantized before, but for GGUF files, or is
+    /// quantized as it is read.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        config_json: &Path,
+        options: &QuantizeOptions,
+    ) -> Result<Quantizer, Error> {
+        Ok(Quantizer::for_file(GgufFile::for_checkpoint(checkpoint, config_json)?, options))
+    }
 }
 
-impl Export {
+impl Checkpoint {
+    /// The same model with its tensors quantized as they are read. It is the model of the GGUF file that would hold them,
+    /// to the bit: rows of queries and keys, for example, are in the order of such files. `config_json` is the
+    /// configuration of a checkpoint that is no GGUF file.
+    ///
+    /// # Errors
+    /// As [`Quantizer::new`], and if there is not enough memory for the vectors.
+    pub fn quantized(&self, config_json: &Path, options: &QuantizeOptions) -> Result<Checkpoint, Error> {
+        self.with_quantizer(Quantizer::new(self, config_json, options)?, config_json)
+    }
+}
+
+impl GgufFile {
     /// What a checkpoint becomes. `config_json` is the configuration of a checkpoint that is no GGUF file.
     ///
     /// # Errors
     /// If the checkpoint is quantized as it is read, or was before, but for GGUF files; or if GGUF has no way to describe its
     /// architecture or something in its configuration.
-    fn new(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+    fn for_checkpoint(checkpoint: &Checkpoint, config_json: &Path) -> Result<GgufFile, Error> {
         if let Some(quantizer) = checkpoint.quantizer() {
             let message =
                 format!("is quantized to {} as it is read: open it as it is stored", quantizer.mix().name);
@@ -54,19 +67,13 @@ impl Export {
             return Err(refusal(checkpoint, message));
         }
         if checkpoint.weights().format() == Format::Gguf {
-            Export::of_gguf(checkpoint)
+            GgufFile::from_gguf(checkpoint)
         } else {
-            Export::of_hugging_face(checkpoint, config_json)
+            GgufFile::from_hugging_face(checkpoint, config_json)
         }
     }
 
-    /// What the choice of dtypes depends on.
-    fn model(&self, importance: bool, pure: bool) -> MixModel<'_> {
-        let [layers, heads, kv_heads, experts] = self.sizes;
-        MixModel { architecture: &self.architecture, layers, heads, kv_heads, experts, importance, pure }
-    }
-
-    fn of_gguf(checkpoint: &Checkpoint) -> Result<Export, Error> {
+    fn from_gguf(checkpoint: &Checkpoint) -> Result<GgufFile, Error> {
         let mut metadata = Metadata::new();
         let kept = checkpoint.weights().metadata().iter().filter(|(key, _)| !key.starts_with(SPLIT));
         for (key, value) in kept {
@@ -78,10 +85,10 @@ impl Export {
         };
         let tensors = tensors.map(export).collect();
         let architecture = metadata.str("general.architecture")?.to_string();
-        Ok(Export::sorted(metadata, tensors, architecture, &checkpoint.config))
+        Ok(GgufFile::new(metadata, tensors, architecture, &checkpoint.config))
     }
 
-    fn of_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<Export, Error> {
+    fn from_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<GgufFile, Error> {
         let (source, json) = checkpoint.options().config_json(config_json)?;
         let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
@@ -93,7 +100,7 @@ impl Export {
                 let architecture = Architecture::from_hugging_face(&name)?;
                 // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
                 let meta = crate::names::are_of_meta(checkpoint.weights().names());
-                let rope = config.rope_style.unwrap_or(architecture.rope);
+                let rope = config.rope.style.unwrap_or(architecture.rope);
                 let rope = if meta { RopeStyle::Interleaved } else { rope };
                 if config.latent.is_some() && rope != architecture.gguf_rope {
                     let message =
@@ -118,7 +125,7 @@ impl Export {
         let holds_factors = Architecture::from_hugging_face(&name).is_ok_and(|own| own.gguf_holds_factors);
         let config = if holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
         let metadata = metadata::of_config(checkpoint, &config, gguf)?;
-        tensors::stack(&mut tensors, &config);
+        stack(&mut tensors, &config);
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
             tensor.change = change(norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)
@@ -128,18 +135,18 @@ impl Export {
         if let (Some(delta), Some(written)) = (config.delta, read.delta)
             && written.tiled != delta.tiled
         {
-            tensors::tile(&mut tensors, &delta);
+            tile(&mut tensors, &delta);
         }
         match styles {
             // llama.cpp's converter turns rows of hybrid models whether or not they rotate.
             [RopeStyle::HalfSplit, RopeStyle::Interleaved]
                 if config.rope.dims == 0 && config.state_space.is_some() =>
             {
-                let rope = RopeConfig { dims: config.head_dim, ..config.rope.clone() };
-                tensors::pair_rows(&mut tensors, &Config { rope, ..config.clone() }, styles[1])?;
+                let rope = RopeConfig { dims: config.attention.head_dim, ..config.rope.clone() };
+                pair_rows(&mut tensors, &Config { rope, ..config.clone() }, styles[1])?;
             }
             _ if config.rope.dims == 0 => {}
-            [own, of_files] if own != of_files => tensors::pair_rows(&mut tensors, &config, of_files)?,
+            [own, of_files] if own != of_files => pair_rows(&mut tensors, &config, of_files)?,
             _ => {}
         }
         for tensor in &mut tensors {
@@ -149,19 +156,7 @@ impl Export {
             let factors = Tensor::from_slice([factors.len()], &factors);
             tensors.push(ExportTensor::whole(name.to_string(), factors));
         }
-        Ok(Export::sorted(metadata, tensors, gguf.to_string(), &config))
-    }
-
-    fn sorted(
-        metadata: Metadata,
-        mut tensors: Vec<ExportTensor>,
-        architecture: String,
-        config: &Config,
-    ) -> Export {
-        tensors.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
-        let experts = config.experts.map_or(0, |experts| experts.count);
-        let sizes = [config.layers, config.heads, config.kv_heads, experts];
-        Export { metadata, tensors, architecture, sizes }
+        Ok(GgufFile::new(metadata, tensors, gguf.to_string(), &config))
     }
 }
 

@@ -3,10 +3,87 @@
 use graph::Value;
 use graph::ops::{KvStore, PagedAttention, Rope, Split};
 
-use super::mixer::MixerBlock;
+use super::mixer_block::MixerBlock;
 use super::{Cached, Context, Norm};
 use crate::Error;
+use crate::key::{self, Key, Keyed, MAX_HEAD, MAX_SIZE};
 use crate::state::CacheShape;
+
+/// The heads of attention, and what bounds their scores.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AttentionConfig {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Dims of each head.
+    pub head_dim: usize,
+    /// The heads of layers without window, if they may be others.
+    pub global_heads: Option<GlobalHeads>,
+    /// Whether layers without window take their keys for values, if the configuration says it.
+    pub keys_as_values: Option<bool>,
+    /// How many of the last layers read the keys and values of earlier ones.
+    pub shared_layers: usize,
+    /// How far back a token sees, itself included; `None` is all the way.
+    pub window: Option<usize>,
+    /// How far from 0 queries, keys and values may be, if there is a limit.
+    pub clip_qkv: Option<f32>,
+    /// Whether queries and keys that are rotated are normalized, without weights.
+    pub unit_queries: bool,
+    /// Scores `s` become `c · tanh(s / c)` for this `c`.
+    pub softcap: Option<f32>,
+    /// Whether scores are divided by the number of the layer, which counts from 1.
+    pub scores_fall: bool,
+}
+
+/// Key and value heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalHeads {
+    /// How many there are.
+    pub kv_heads: usize,
+    /// Dims of each; those of query heads are the same.
+    pub head_dim: usize,
+}
+
+impl Keyed for AttentionConfig {
+    const KEYS: &'static [Key<AttentionConfig>] = &[
+        Key::size("number of heads", ["num_attention_heads", ""], MAX_SIZE, |attention| &mut attention.heads),
+        Key::size("number of key-value heads", ["num_key_value_heads", ""], MAX_SIZE, |attention| {
+            &mut attention.kv_heads
+        }),
+        Key::size("head size", ["head_dim", ""], MAX_HEAD, |attention| &mut attention.head_dim),
+        Key::any(["attention_k_eq_v", ""], |attention| &mut attention.keys_as_values),
+        Key::any(["num_kv_shared_layers", ""], |attention| &mut attention.shared_layers),
+        Key::positive(
+            "limit of queries, keys and values",
+            ["clip_qkv", "attention.clamp_kqv"],
+            |attention| &mut attention.clip_qkv,
+        ),
+        Key::any(["unit_queries", ""], |attention| &mut attention.unit_queries),
+        Key::positive(
+            "attention softcap",
+            ["attn_logit_softcapping", "attn_logit_softcapping"],
+            |attention| &mut attention.softcap,
+        ),
+        Key::any(["scale_attn_by_inverse_layer_idx", ""], |attention| &mut attention.scores_fall),
+    ];
+}
+
+impl AttentionConfig {
+    /// Checks that the numbers fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        key::check(self)?;
+        key::check_shares(self.heads, "heads", self.kv_heads, "key-value heads")?;
+        let Some(GlobalHeads { kv_heads, head_dim }) = self.global_heads else { return Ok(()) };
+        key::check_size("head size of layers without window", head_dim, MAX_HEAD)?;
+        key::check_shares(self.heads, "heads", kv_heads, "key-value heads of layers without window")
+    }
+
+    /// Dims of the heads of layers without window.
+    pub(crate) fn global_head_dim(&self) -> usize {
+        self.global_heads.map_or(self.head_dim, |heads| heads.head_dim)
+    }
+}
 
 /// Self-attention, with rotary positions or none.
 #[derive(Debug, Clone, Copy, PartialEq)]

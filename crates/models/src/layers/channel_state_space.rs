@@ -5,7 +5,7 @@ use graph::ops::{RmsNorm, SelectiveScan, Split, Transpose};
 
 use super::Context;
 use super::convolution::Convolution;
-use super::mixer::MixerBlock;
+use super::mixer_block::MixerBlock;
 use crate::Error;
 
 /// `out(y · silu(z))`, where `y_t = s_t · c_t + D · x_t` and `s_t = e^(dt_t · A) · s_(t-1) + dt_t · x_t ⊗ b_t` for each channel.

@@ -4,8 +4,87 @@ use graph::Value;
 use graph::ops::{ExpertLinear, Gather, Reduce, ReduceKind};
 use tensor::Tensor;
 
-use super::{Activation, Context, Gated, Plain, Routing};
+use super::{Activation, Context, ExpertGroups, Gated, Plain, Routing};
 use crate::Error;
+use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
+
+/// A mixture of experts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ExpertConfig {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them each token gets.
+    pub per_token: usize,
+    /// The width inside each.
+    pub width: usize,
+    /// The width inside an expert that every token gets as well.
+    pub shared_width: Option<usize>,
+    /// The width of what they read and compute, if it is not that of the model.
+    pub latent: Option<usize>,
+    /// What gates are at most, and how far from 0 what they multiply may be, if there is a limit.
+    pub gate_limit: Option<f32>,
+    /// How they are chosen; the weights say whether there is a correction.
+    pub routing: Routing,
+}
+
+impl Keyed for ExpertConfig {
+    const KEYS: &'static [Key<ExpertConfig>] = &[
+        Key::size("number of experts", ["num_experts", "expert_count"], MAX_EXPERTS, |experts| {
+            &mut experts.count
+        }),
+        Key::size(
+            "number of experts per token",
+            ["num_experts_per_tok", "expert_used_count"],
+            MAX_EXPERTS,
+            |experts| &mut experts.per_token,
+        ),
+        Key::size(
+            "feed-forward size of experts",
+            ["moe_intermediate_size", "expert_feed_forward_length"],
+            MAX_SIZE,
+            |experts| &mut experts.width,
+        ),
+        Key::size(
+            "feed-forward size of the shared expert",
+            ["shared_expert_intermediate_size", "expert_shared_feed_forward_length"],
+            MAX_SIZE,
+            |experts| &mut experts.shared_width,
+        ),
+        Key::size("latent size of experts", ["moe_latent_size", "moe_latent_size"], MAX_SIZE, |experts| {
+            &mut experts.latent
+        }),
+        Key::positive("limit of gates", ["swiglu_limit", ""], |experts| &mut experts.gate_limit),
+        Key::any(["norm_topk_prob", "expert_weights_norm"], |experts| &mut experts.routing.normalized),
+        Key::factor(
+            "factor on shares of experts",
+            ["routed_scaling_factor", "expert_weights_scale"],
+            |experts| &mut experts.routing.scale,
+        ),
+    ];
+}
+
+impl ExpertConfig {
+    /// Checks that the numbers of the routing fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        key::check(self)?;
+        key::check_size("number of experts per token", self.per_token, self.count)?;
+        let Some(ExpertGroups { count, chosen, best }) = self.routing.groups else { return Ok(()) };
+        if count == 0 || !self.count.is_multiple_of(count) {
+            return Err(format!("{} experts cannot form {count} groups evenly", self.count));
+        }
+        let size = self.count / count;
+        if best > size {
+            return Err(format!("{best} experts score each group, but it has {size}"));
+        }
+        if chosen == 0 || chosen > count || self.per_token > chosen * size {
+            let expected = self.per_token.div_ceil(size);
+            return Err(format!(
+                "{chosen} groups of {size} experts are chosen, expected {expected} to {count}"
+            ));
+        }
+        Ok(())
+    }
+}
 
 /// Which experts a token gets: `Σ_i share_i · expert_i(x)` over the `per_token` experts of the highest scores, which are a
 /// function of `x · Rᵀ` (Shazeer et al. 2017).

@@ -5,12 +5,67 @@ use graph::ops::{GatedDeltaRule, RmsNorm, Split};
 use tensor::Tensor;
 
 use super::convolution::Convolution;
-use super::mixer::MixerBlock;
+use super::mixer_block::MixerBlock;
 use super::{Context, Norm};
 use crate::Error;
+use crate::key::{self, Key, Keyed, MAX_HEAD};
 
 /// Added to the squared length that queries and keys are divided by the root of.
 const LENGTH_EPS: f32 = 1e-6;
+
+/// A gated delta net.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeltaConfig {
+    /// Query and key heads.
+    pub key_heads: usize,
+    /// Dims of queries and keys.
+    pub key_dim: usize,
+    /// Value heads.
+    pub value_heads: usize,
+    /// Dims of values.
+    pub value_dim: usize,
+    /// Tokens that each result of its convolution sees.
+    pub conv_width: usize,
+    /// Whether value heads that follow each other have different key heads, and not the same.
+    pub tiled: bool,
+}
+
+impl Keyed for DeltaConfig {
+    const KEYS: &'static [Key<DeltaConfig>] = &[
+        Key::size(
+            "number of key heads of delta nets",
+            ["linear_num_key_heads", "ssm.group_count"],
+            MAX_HEAD,
+            |delta| &mut delta.key_heads,
+        ),
+        Key::size("key size of delta nets", ["linear_key_head_dim", "ssm.state_size"], MAX_HEAD, |delta| {
+            &mut delta.key_dim
+        }),
+        Key::size(
+            "number of value heads of delta nets",
+            ["linear_num_value_heads", "ssm.time_step_rank"],
+            MAX_HEAD,
+            |delta| &mut delta.value_heads,
+        ),
+        Key::size("value size of delta nets", ["linear_value_head_dim", ""], MAX_HEAD, |delta| {
+            &mut delta.value_dim
+        }),
+        Key::size(
+            "width of convolutions",
+            ["linear_conv_kernel_dim", "ssm.conv_kernel"],
+            MAX_HEAD,
+            |delta| &mut delta.conv_width,
+        ),
+    ];
+}
+
+impl DeltaConfig {
+    /// Checks that the numbers fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        key::check(self)?;
+        key::check_shares(self.value_heads, "value heads of delta nets", self.key_heads, "key heads")
+    }
+}
 
 /// `out(norm(rule(q, k, v, α, β)) · silu(z))`, where queries, keys and values have been through a short convolution of each
 /// channel and a SiLU, queries and keys are of length 1, `α = e^(A · softplus(a + bias))` and `β = sigmoid(b)`.

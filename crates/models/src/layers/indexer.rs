@@ -6,9 +6,47 @@ use graph::ops::{LatentStore, Rope, TopPositions};
 
 use super::{Cached, Context, Norm};
 use crate::Error;
+use crate::key::{Key, Keyed, MAX_HEAD};
 
 /// `eps` of the norm of keys.
 const EPS: f32 = 1e-6;
+
+/// More positions than this are no model but a damaged or hostile file.
+const MAX_CHOSEN: usize = 1 << 16;
+
+/// Heads that choose positions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexerConfig {
+    /// How many there are.
+    pub heads: usize,
+    /// Dims of each.
+    pub dims: usize,
+    /// How many positions they choose.
+    pub positions: usize,
+}
+
+impl Keyed for IndexerConfig {
+    const KEYS: &'static [Key<IndexerConfig>] = &[
+        Key::size(
+            "number of heads that choose positions",
+            ["index_n_heads", "attention.indexer.head_count"],
+            MAX_HEAD,
+            |indexer| &mut indexer.heads,
+        ),
+        Key::size(
+            "size of heads that choose positions",
+            ["index_head_dim", "attention.indexer.key_length"],
+            MAX_HEAD,
+            |indexer| &mut indexer.dims,
+        ),
+        Key::size(
+            "number of chosen positions",
+            ["index_topk", "attention.indexer.top_k"],
+            MAX_CHOSEN,
+            |indexer| &mut indexer.positions,
+        ),
+    ];
+}
 
 /// Heads that score earlier positions for each token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

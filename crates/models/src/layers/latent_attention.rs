@@ -9,10 +9,53 @@ use graph::Value;
 use graph::ops::{Broadcast, Concat, Constant, ExpertLinear, LatentStore, PagedAttention, Rope, Split};
 use tensor::Tensor;
 
-use super::mixer::MixerBlock;
-use super::{Cached, Context, Norm, Reach};
+use super::mixer_block::MixerBlock;
+use super::{Cached, Context, IndexerConfig, Norm, Reach};
 use crate::Error;
+use crate::key::{self, Key, Keyed, MAX_HEAD, MAX_SIZE};
 use crate::state::CacheShape;
+
+/// What latent attention keeps of a token, and makes of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LatentConfig {
+    /// How wide latents are.
+    pub rank: usize,
+    /// How wide the latents of queries are; none is queries made at once.
+    pub query_rank: Option<usize>,
+    /// Dims of each value.
+    pub value_dims: usize,
+    /// What chooses the positions that a token attends to, if not all.
+    pub indexer: Option<IndexerConfig>,
+}
+
+impl Keyed for LatentConfig {
+    const KEYS: &'static [Key<LatentConfig>] = &[
+        Key::size("latent size", ["kv_lora_rank", "attention.kv_lora_rank"], MAX_HEAD, |latent| {
+            &mut latent.rank
+        }),
+        Key::size("latent size of queries", ["q_lora_rank", "attention.q_lora_rank"], MAX_SIZE, |latent| {
+            &mut latent.query_rank
+        }),
+        Key::size("value size", ["v_head_dim", "attention.value_length_mla"], MAX_HEAD, |latent| {
+            &mut latent.value_dims
+        }),
+    ];
+}
+
+impl LatentConfig {
+    /// Checks that the numbers fit each other, and heads of some dims of which some are rotated.
+    pub(crate) fn check(&self, head_dim: usize, rotated_dims: usize) -> Result<(), String> {
+        key::check(self)?;
+        key::check_size("number of rotated dims", rotated_dims, head_dim.saturating_sub(1))?;
+        let Some(indexer) = self.indexer else { return Ok(()) };
+        key::check(&indexer)?;
+        key::check_size("number of rotated dims", rotated_dims, indexer.dims)?;
+        match self.query_rank {
+            Some(_) => Ok(()),
+            None => Err("positions are chosen by latents of queries, but there are none".into()),
+        }
+    }
+}
 
 /// Attention to latents.
 #[derive(Debug, Clone, Copy, PartialEq)]

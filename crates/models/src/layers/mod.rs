@@ -1,16 +1,19 @@
 //! The blocks that models are built of, and what they need while a graph is built.
 
+mod activation;
 mod attention;
 mod channel;
 mod channel_state_space;
 mod classification;
 mod convolution;
 mod experts;
+mod feed_forward;
 mod gated_delta;
 mod indexer;
 mod latent_attention;
 mod layer_embedding;
 mod mixer;
+mod mixer_block;
 mod norm;
 mod routing;
 mod self_attention;
@@ -19,18 +22,20 @@ mod state_space;
 mod streams;
 mod temperature;
 
-use graph::ops::{Gather, Linear, RopeStyle};
+use graph::ops::{Gather, Linear, RopeStyle, Weight};
 use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
-pub use attention::{Attention, QkNorm};
-pub use channel::{Activation, Channel, Gated, GatedAndExperts, Plain};
+pub use activation::Activation;
+pub use attention::{Attention, AttentionConfig, GlobalHeads, QkNorm};
+pub use channel::{Channel, GatedAndExperts};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
-pub use experts::{Experts, SharedExpert};
-pub use gated_delta::GatedDelta;
-pub use indexer::{Indexer, Reach};
-pub use latent_attention::LatentAttention;
+pub use experts::{ExpertConfig, Experts, SharedExpert};
+pub use feed_forward::{Gated, Plain};
+pub use gated_delta::{DeltaConfig, GatedDelta};
+pub use indexer::{Indexer, IndexerConfig, Reach};
+pub use latent_attention::{LatentAttention, LatentConfig};
 pub use layer_embedding::LayerEmbedding;
 pub use mixer::{Mixer, SideBySide};
 pub use norm::{Norm, Norms};
@@ -38,8 +43,8 @@ pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
 pub use short_convolution::ShortConvolution;
-pub use state_space::{GatedNorm, StateSpace};
-pub use streams::Streams;
+pub use state_space::{GatedNorm, StateSpace, StateSpaceConfig, StateSpaceHeads};
+pub use streams::{StreamConfig, Streams};
 pub use temperature::Temperature;
 
 use crate::Error;
@@ -144,7 +149,7 @@ impl<V> Context<'_, V> {
                 message: format!("missing from the checkpoint, expected [{len}]"),
             });
         }
-        Ok(self.graph.weight(name, Type::new(DType::F32, [len]))?)
+        self.declare(name, Type::new(DType::F32, [len]))
     }
 
     /// `x · Wᵀ + b`, f32[.., columns] → f32[.., rows], for the weights `{name}.weight` of shape `[rows, columns]` and, if
@@ -163,7 +168,7 @@ impl<V> Context<'_, V> {
         let x = match self.weights.order(&weight) {
             None => x,
             Some(order) => {
-                let order = self.graph.weight(order, Type::new(DType::I32, [shape[1]]))?;
+                let order = self.declare(order.to_string(), Type::new(DType::I32, [shape[1]]))?;
                 self.graph.op(Gather { axis: 1 }, &[x, order])?
             }
         };
@@ -250,7 +255,12 @@ impl<V> Context<'_, V> {
             name: name.to_string(),
             message: format!("missing from the checkpoint, expected {shape:?}"),
         })?;
-        Ok(self.graph.weight(name, Type::new(dtype, shape.iter().copied()))?)
+        self.declare(name.to_string(), Type::new(dtype, shape.iter().copied()))
+    }
+
+    /// A weight. One that is read twice is declared twice, as each reader may want a layout of its own.
+    fn declare(&mut self, name: String, ty: Type) -> Result<Value, Error> {
+        Ok(self.graph.op(Weight { name, ty }, &[])?)
     }
 }
 

@@ -5,7 +5,7 @@ use graph::ops::Split;
 
 use super::Context;
 use super::convolution::Convolution;
-use super::mixer::MixerBlock;
+use super::mixer_block::MixerBlock;
 use crate::Error;
 
 /// `out(c · conv(b · x))`, where one projection gives `b`, `c` and `x`.

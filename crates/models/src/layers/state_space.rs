@@ -6,8 +6,80 @@ use tensor::Tensor;
 
 use super::Context;
 use super::convolution::Convolution;
-use super::mixer::MixerBlock;
+use super::mixer_block::MixerBlock;
 use crate::Error;
+use crate::key::{self, Key, Keyed, MAX_HEAD, MAX_SIZE, MAX_WIDTH};
+
+/// A state space.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StateSpaceConfig {
+    /// Its channels, of all heads together.
+    pub channels: usize,
+    /// The heads that channels are in, if those of a head share their steps.
+    pub heads: Option<StateSpaceHeads>,
+    /// What steps are projected from, if each channel has its own.
+    pub step_rank: usize,
+    /// Numbers that are kept of each channel.
+    pub state_dim: usize,
+    /// Tokens that each result of its convolution sees.
+    pub conv_width: usize,
+    /// The least and the largest step.
+    pub step_limit: [f32; 2],
+    /// Whether its gate comes behind its norm.
+    pub gate_last: bool,
+}
+
+/// The heads of a state space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSpaceHeads {
+    /// How many there are.
+    pub count: usize,
+    /// How many different inputs and outputs there are; each serves `count / groups` heads.
+    pub groups: usize,
+}
+
+impl Keyed for StateSpaceConfig {
+    const KEYS: &'static [Key<StateSpaceConfig>] = &[
+        Key::size("number of states", ["state_dim", "ssm.state_size"], MAX_HEAD, |space| {
+            &mut space.state_dim
+        }),
+        Key::size("number of channels of state spaces", ["channels", "ssm.inner_size"], MAX_SIZE, |space| {
+            &mut space.channels
+        }),
+        Key::size(
+            "width of convolutions of state spaces",
+            ["conv_width", "ssm.conv_kernel"],
+            MAX_WIDTH,
+            |space| &mut space.conv_width,
+        ),
+        Key::any(["gate_last", ""], |space| &mut space.gate_last),
+    ];
+}
+
+impl StateSpaceConfig {
+    /// Checks that the numbers fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        key::check(self)?;
+        let StateSpaceHeads { count, groups } = self.heads.unwrap_or(StateSpaceHeads { count: 1, groups: 1 });
+        key::check_size("number of heads of state spaces", count, self.channels)?;
+        key::check_size("number of groups of state spaces", groups, count)?;
+        key::check_size("rank of steps of state spaces", self.step_rank.max(1), MAX_SIZE)?;
+        let states = groups.saturating_mul(self.state_dim);
+        key::check_size("number of states of all groups", states, MAX_SIZE)?;
+        if !self.channels.is_multiple_of(count) {
+            return Err(format!(
+                "{} channels of state spaces are no whole number for {count} heads",
+                self.channels
+            ));
+        }
+        key::check_shares(count, "heads of state spaces", groups, "groups")?;
+        let [least, largest] = self.step_limit;
+        if !(least >= 0.0 && least.is_finite() && largest >= least) {
+            return Err(format!("the steps of state spaces are limited to {least} to {largest}"));
+        }
+        Ok(())
+    }
+}
 
 /// `out(norm(y · silu(z)))`, where `y_t = s_t · c_t + D · x_t` and `s_t = e^(dt_t · A) · s_(t-1) + dt_t · x_t ⊗ b_t` for each
 /// head. One projection gives `z`, `x`, `b`, `c` and `dt`; `x`, `b` and `c` go through a short convolution of each channel and

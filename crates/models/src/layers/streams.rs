@@ -6,6 +6,46 @@ use tensor::Tensor;
 
 use super::{Context, Norm};
 use crate::Error;
+use crate::key::{self, Key, Keyed};
+
+/// More streams than this are no model but a damaged or hostile file.
+const MAX_STREAMS: usize = 1 << 6;
+
+/// Several residual streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// How many there are.
+    pub count: usize,
+    /// Which of them layers compute.
+    pub active: usize,
+    /// Whether what layer embeddings read of it is multiplied with a vector.
+    pub scaled: bool,
+}
+
+impl Keyed for StreamConfig {
+    const KEYS: &'static [Key<StreamConfig>] = &[
+        Key::size(
+            "number of residual streams",
+            ["altup_num_inputs", "altup.num_inputs"],
+            MAX_STREAMS,
+            |streams| &mut streams.count,
+        ),
+        Key::any(["altup_active_idx", "altup.active_idx"], |streams| &mut streams.active),
+        Key::any(["altup_correct_scale", ""], |streams| &mut streams.scaled),
+    ];
+}
+
+impl StreamConfig {
+    /// Checks that the numbers fit each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        key::check(self)?;
+        let StreamConfig { count, active, .. } = self;
+        if active >= count {
+            return Err(format!("layers compute residual stream {active} of {count}"));
+        }
+        Ok(())
+    }
+}
 
 /// Alternating updates (AltUp, Baykal et al. 2023). A layer predicts all streams as sums of them, computes one of its own,
 /// and corrects all by how far that prediction was off. Coefficients of both depend on the token.

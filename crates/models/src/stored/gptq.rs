@@ -18,7 +18,7 @@ use tensor::blocks::GptqMatrix;
 use tensor::{DType, Shape, Tensor, bf16, f16};
 use weights::{GptqConfig, Weights};
 
-use super::integers::{Integers, Packing};
+use super::integers::{Integers, Packing, sort};
 use super::repacked::{Part, Refusal, Repack, RowWriter};
 
 /// Columns that share a scale.
@@ -173,33 +173,6 @@ fn group_of(
     }
     let size = config.group_size.unwrap_or(columns);
     Ok((0..columns).map(|column| (column / size) as i32).collect())
-}
-
-/// The columns in the order of their groups, where that is not as it goes; and the group of each block of them.
-pub(super) fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>), String> {
-    let known = |&group: &i32| usize::try_from(group).is_ok_and(|group| group < groups);
-    if let Some(column) = group_of.iter().position(|group| !known(group)) {
-        return Err(format!(
-            "has the group {} for column {column}, but there are {groups}",
-            group_of[column]
-        ));
-    }
-    let mut order: Vec<u32> = (0..group_of.len() as u32).collect();
-    order.sort_by_key(|&column| group_of[column as usize]);
-    let sorted = |at: usize| group_of[order[at] as usize];
-    let blocks = (0..group_of.len()).step_by(BLOCK).map(|start| {
-        let group = sorted(start);
-        match (start..start + BLOCK).all(|at| sorted(at) == group) {
-            true => Ok(group as u32),
-            false => {
-                let count = group_of.iter().filter(|&&other| other == group).count();
-                Err(format!("has {count} columns for group {group}, expected a multiple of {BLOCK}"))
-            }
-        }
-    });
-    let blocks = blocks.collect::<Result<_, _>>()?;
-    let as_stored = order.iter().enumerate().all(|(place, &column)| place == column as usize);
-    Ok(((!as_stored).then_some(order), blocks))
 }
 
 /// A word whose fields of some bits all are a number.

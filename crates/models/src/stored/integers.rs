@@ -15,7 +15,6 @@ use std::sync::Arc;
 use tensor::{DType, Shape, Tensor, f16};
 use weights::Weights;
 
-use super::gptq::sort;
 use super::repacked::{Part, ROWS, Refusal, Repack, RowWriter};
 
 /// Columns that share a scale in blocks.
@@ -369,4 +368,31 @@ fn group_of_blocks(columns: usize, groups: usize) -> Option<Vec<u32>> {
         columns.checked_div(groups).filter(|size| size * groups == columns && size.is_multiple_of(BLOCK))?;
     u32::try_from(columns).ok()?;
     Some((0..columns / BLOCK).map(|block| (BLOCK * block / size) as u32).collect())
+}
+
+/// The columns in the order of their groups, where that is not as it goes; and the group of each block of them.
+pub(super) fn sort(group_of: &[i32], groups: usize) -> Result<(Option<Vec<u32>>, Vec<u32>), String> {
+    let known = |&group: &i32| usize::try_from(group).is_ok_and(|group| group < groups);
+    if let Some(column) = group_of.iter().position(|group| !known(group)) {
+        return Err(format!(
+            "has the group {} for column {column}, but there are {groups}",
+            group_of[column]
+        ));
+    }
+    let mut order: Vec<u32> = (0..group_of.len() as u32).collect();
+    order.sort_by_key(|&column| group_of[column as usize]);
+    let sorted = |at: usize| group_of[order[at] as usize];
+    let blocks = (0..group_of.len()).step_by(BLOCK).map(|start| {
+        let group = sorted(start);
+        match (start..start + BLOCK).all(|at| sorted(at) == group) {
+            true => Ok(group as u32),
+            false => {
+                let count = group_of.iter().filter(|&&other| other == group).count();
+                Err(format!("has {count} columns for group {group}, expected a multiple of {BLOCK}"))
+            }
+        }
+    });
+    let blocks = blocks.collect::<Result<_, _>>()?;
+    let as_stored = order.iter().enumerate().all(|(place, &column)| place == column as usize);
+    Ok(((!as_stored).then_some(order), blocks))
 }

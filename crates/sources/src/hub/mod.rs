@@ -20,6 +20,7 @@ mod web;
 pub use cache::{RepoFile, Snapshot};
 pub use contents::{CacheContents, CachedRepo};
 pub use info::ModelInfo;
+pub(crate) use names::decoded;
 pub use names::{Repo, file_path, is_repo_id};
 pub use progress::Progress;
 pub use settings::{Hub, Token};

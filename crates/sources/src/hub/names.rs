@@ -134,6 +134,23 @@ fn check_file(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A part of an address without its escapes (`%2F`); as it is if they are none.
+pub(crate) fn decoded(part: &str) -> String {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, more @ ..] = rest {
+        let byte = match more {
+            [high, low, ..] if *first == b'%' => {
+                std::str::from_utf8(&[*high, *low]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            }
+            _ => None,
+        };
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &more[2..] } else { more };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| part.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

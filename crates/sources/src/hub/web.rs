@@ -16,11 +16,10 @@ use sha2::{Digest, Sha256};
 use weights::WeightFile;
 
 use super::cache::INCOMPLETE;
-use super::names::file_path;
+use super::names::{decoded, file_path};
 use super::remote::Remote;
 use super::shards::parts_of;
 use super::{Hub, Progress};
-use crate::name::decoded;
 use crate::{Error, WeightsFormat};
 
 /// What names of folders with files of the web begin with.

@@ -22,7 +22,6 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -31,7 +30,7 @@ pub use compiler::{Grammar, GrammarCompiler};
 pub use lark::token_as_lark;
 pub use matcher::{Matcher, TokenMask};
 
-use crate::Tokenizer;
+use crate::{ConstraintError, Tokenizer};
 
 /// The form that an answer must have, as its author wrote it. Clones are cheap.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,40 +119,3 @@ impl Constraint {
         *blake3::hash(format!("{notation}\n{source}").as_bytes()).as_bytes()
     }
 }
-
-/// Why a constraint cannot be enforced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConstraintError {
-    /// The kind of constraint: [`Constraint::name`].
-    pub constraint: &'static str,
-    /// In a schema, the JSON pointer to the subschema that has the problem; empty for the whole schema.
-    pub pointer: Option<String>,
-    /// In a schema, the keyword that has the problem, if one does.
-    pub keyword: Option<String>,
-    /// The problem.
-    pub problem: String,
-}
-
-impl ConstraintError {
-    fn new(constraint: &'static str, problem: impl Into<String>) -> ConstraintError {
-        ConstraintError { constraint, pointer: None, keyword: None, problem: problem.into() }
-    }
-}
-
-impl fmt::Display for ConstraintError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.constraint)?;
-        match self.pointer.as_deref() {
-            None => {}
-            Some("") => f.write_str(" at its root")?,
-            Some(pointer) => write!(f, " at {pointer}")?,
-        }
-        if let Some(keyword) = &self.keyword {
-            write!(f, ", keyword `{keyword}`")?;
-        }
-        write!(f, ": {}", self.problem)
-    }
-}
-
-impl std::error::Error for ConstraintError {}

@@ -1,13 +1,11 @@
 //! Finds the weights that files store as blocks of another layout, and gives them the names that the graph knows.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use tensor::{DType, Tensor};
 use weights::{Format, QuantizationConfig, Weights};
 
-use super::gptq;
 use crate::Error;
 use crate::stored::Stored;
 use crate::stored::bitsandbytes::{FourBits, Nested};
@@ -36,7 +34,7 @@ const SCHEMES: &[Scheme] = &[
 const UNUSED: &[&str] =
     &["input_scale", "input_global_scale", "weight_shape", "weight_format", "weight.quant_map"];
 
-/// Names the weights that are repacked as they are read.
+/// Names the weights that are repacked as they are read, but for those of GPTQ.
 ///
 /// # Errors
 /// If the tensors of a weight do not agree with each other or the configuration.
@@ -44,15 +42,9 @@ pub(super) fn gather(
     names: &mut HashMap<String, Stored>,
     weights: &Weights,
     config: Option<&QuantizationConfig>,
-    config_json: &Path,
 ) -> Result<(), Error> {
     if weights.format() == Format::Gguf {
         return gather_gguf(names, weights);
-    }
-    match config {
-        Some(QuantizationConfig::Gptq(config)) => gptq::gather(names, weights, Some(config), config_json)?,
-        None => gptq::gather(names, weights, None, config_json)?,
-        _ => {}
     }
     let mut orders = Orders::default();
     for scheme in SCHEMES {

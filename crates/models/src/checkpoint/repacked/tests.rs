@@ -1,11 +1,14 @@
 //! Tests of repacking: weights against the formula of each scheme, and facts that may disagree.
 
+use std::path::Path;
+
 use tensor::blocks::{fp4, mxfp4, nf4};
 use tensor::{bf16, f16, float8};
 use weights::GptqConfig;
 
 use super::*;
 use crate::architectures::Architecture;
+use crate::checkpoint::gather_repacked;
 use crate::checkpoint::testing::safetensors;
 use crate::names::CanonicalNames;
 use crate::stored::read;
@@ -28,7 +31,8 @@ fn gathered(weights: &Weights, config: Option<&QuantizationConfig>) -> Result<St
     let llama = Architecture::from_hugging_face("LlamaForCausalLM").unwrap();
     let names = CanonicalNames::of(weights, llama.names).unwrap().stored.into_iter();
     let mut names = names.map(|(name, stored)| (name, Stored::Whole(stored))).collect();
-    gather(&mut names, weights, config, Path::new("config.json")).map_err(|error| error.to_string())?;
+    gather_repacked(&mut names, weights, config, Path::new("config.json"))
+        .map_err(|error| error.to_string())?;
     assert_eq!(names.len(), 1, "all tensors belong to one weight: {names:?}");
     Ok(names.remove("blk.0.ffn_up.weight").expect("a weight"))
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// The keys. One that is `false` says that biases in the files are not used; what files have is used if none is.
 #[derive(Deserialize)]
-pub(super) struct File {
+pub(super) struct BiasKeys {
     attention_bias: Option<bool>,
     /// Of Seed-OSS, whose other key is not about outputs.
     attention_out_bias: Option<bool>,
@@ -22,7 +22,7 @@ const QUERIES: &[&str] = &["attn_qkv", "attn_q", "attn_k", "attn_v", "attn_q_a",
 const OUTPUT: &[&str] = &["attn_output"];
 const FEED_FORWARD: &[&str] = &["ffn_gate", "ffn_up", "ffn_down"];
 
-impl File {
+impl BiasKeys {
     /// The projections without a bias, by the stems of their canonical names.
     pub(super) fn absent(&self) -> Vec<&'static str> {
         let groups = [

@@ -1,19 +1,14 @@
 //! The experts in a `config.json`.
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use crate::config::{ExpertConfig, MAX_LAYERS};
-use crate::{ExpertGroups, Routing, Scores};
+use crate::key;
+use crate::{ExpertConfig, ExpertGroups, Scores};
 
 /// The keys of experts.
 #[derive(Deserialize)]
-pub(super) struct File {
-    num_experts: Option<usize>,
-    num_experts_per_tok: Option<usize>,
-    moe_intermediate_size: Option<usize>,
-    shared_expert_intermediate_size: Option<usize>,
-    moe_latent_size: Option<usize>,
-    norm_topk_prob: Option<bool>,
+pub(super) struct ExpertKeys {
     mlp_only_layers: Option<Vec<usize>>,
     decoder_sparse_step: Option<usize>,
     first_k_dense_replace: Option<usize>,
@@ -22,26 +17,23 @@ pub(super) struct File {
     topk_method: Option<String>,
     n_group: Option<usize>,
     topk_group: Option<usize>,
-    routed_scaling_factor: Option<f32>,
 }
 
-impl File {
+impl ExpertKeys {
     /// The experts, if there are some; of the width of a dense block unless they have their own.
-    pub(super) fn read(&self, width: usize) -> Result<Option<ExpertConfig>, String> {
-        let Some(count) = self.num_experts.filter(|&count| count > 0) else {
-            return Ok(None);
-        };
-        Ok(Some(ExpertConfig {
-            count,
-            per_token: self.num_experts_per_tok.ok_or("experts without `num_experts_per_tok`")?,
-            width: self.moe_intermediate_size.unwrap_or(width),
-            shared_width: self.shared_expert_intermediate_size.filter(|&width| width > 0),
-            latent: self.moe_latent_size,
-            routing: self.routing()?,
-        }))
+    pub(super) fn read(
+        &self,
+        width: usize,
+        keys: &Map<String, Value>,
+    ) -> Result<Option<ExpertConfig>, String> {
+        let defaults = ExpertConfig { width, ..ExpertConfig::default() };
+        let Some(mut experts) = key::block_from_json(defaults, keys)? else { return Ok(None) };
+        experts.shared_width = experts.shared_width.filter(|&width| width > 0);
+        (experts.routing.scores, experts.routing.groups) = self.routing()?;
+        Ok(Some(experts))
     }
 
-    fn routing(&self) -> Result<Routing, String> {
+    fn routing(&self) -> Result<(Scores, Option<ExpertGroups>), String> {
         let scores = match self.scoring_func.as_deref() {
             None | Some("softmax") => Scores::Softmax,
             Some("sigmoid") => Scores::Sigmoid,
@@ -56,20 +48,13 @@ impl File {
                 return Err(format!("`topk_method` is `{other}`, which is not supported; known: {known}"));
             }
         };
-        Ok(Routing {
-            scores,
-            bias: false,
-            correction: false,
-            groups: best.and_then(|best| ExpertGroups::of((self.n_group, self.topk_group), best)),
-            normalized: self.norm_topk_prob.unwrap_or(true),
-            scale: self.routed_scaling_factor.unwrap_or(1.0),
-        })
+        Ok((scores, best.and_then(|best| ExpertGroups::of((self.n_group, self.topk_group), best))))
     }
 
     /// Which layers have experts, if that is said: each is listed, or all after some, or the last of every so many, but
     /// for those listed.
     pub(super) fn sparse_layers(&self, layers: usize) -> Result<Option<Vec<bool>>, String> {
-        let all = 0..layers.min(MAX_LAYERS);
+        let all = 0..layers;
         if let Some(kinds) = &self.mlp_layer_types {
             let sparse = kinds.iter().map(|kind| match kind.as_str() {
                 "sparse" => Ok(true),
@@ -95,41 +80,44 @@ impl File {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Routing;
 
     #[test]
     fn reads_experts() {
-        let file = |json: &str| serde_json::from_str::<File>(json).unwrap();
-        assert_eq!(file("{}").read(9), Ok(None));
-        assert_eq!(file(r#"{"num_experts": 0}"#).read(9), Ok(None));
-        let mixtral = file(r#"{"num_experts": 8, "num_experts_per_tok": 2}"#);
+        let file = |json: &str| serde_json::from_str::<ExpertKeys>(json).unwrap();
+        let read = |json: &str| file(json).read(9, &serde_json::from_str(json).unwrap());
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(read(r#"{"num_experts": 0}"#), Ok(None));
+        let mixtral = r#"{"num_experts": 8, "num_experts_per_tok": 2}"#;
         let routing = Routing::default();
-        let experts =
-            ExpertConfig { count: 8, per_token: 2, width: 9, shared_width: None, latent: None, routing };
-        assert_eq!((mixtral.read(9), mixtral.sparse_layers(3)), (Ok(Some(experts)), Ok(None)));
-        let qwen = file(
-            r#"{"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 5, "norm_topk_prob": false,
-                "shared_expert_intermediate_size": 7, "decoder_sparse_step": 2, "mlp_only_layers": [3]}"#,
-        );
+        let experts = ExpertConfig { count: 8, per_token: 2, width: 9, routing, ..ExpertConfig::default() };
+        assert_eq!((read(mixtral), file(mixtral).sparse_layers(3)), (Ok(Some(experts)), Ok(None)));
+        let qwen = r#"{"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 5, "norm_topk_prob": false,
+                "shared_expert_intermediate_size": 7, "decoder_sparse_step": 2, "mlp_only_layers": [3]}"#;
         let routing = Routing { normalized: false, ..routing };
-        let experts =
-            ExpertConfig { count: 60, per_token: 4, width: 5, shared_width: Some(7), latent: None, routing };
-        assert_eq!(qwen.read(9), Ok(Some(experts)));
-        let sparse = qwen.sparse_layers(6).unwrap().unwrap();
+        let experts = ExpertConfig {
+            count: 60,
+            per_token: 4,
+            width: 5,
+            shared_width: Some(7),
+            routing,
+            ..ExpertConfig::default()
+        };
+        assert_eq!(read(qwen), Ok(Some(experts)));
+        let sparse = file(qwen).sparse_layers(6).unwrap().unwrap();
         assert_eq!(sparse, [false, true, false, false, false, true]);
-        let error = file(r#"{"num_experts": 8}"#).read(9).unwrap_err();
-        assert_eq!(error, "experts without `num_experts_per_tok`");
-        let deepseek = file(
-            r#"{"num_experts": 16, "num_experts_per_tok": 4, "first_k_dense_replace": 2, "scoring_func": "sigmoid",
-                "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}"#,
-        );
+        let error = read(r#"{"num_experts": 8}"#).unwrap_err();
+        assert_eq!(error, "`num_experts_per_tok` is missing");
+        let deepseek = r#"{"num_experts": 16, "num_experts_per_tok": 4, "first_k_dense_replace": 2, "scoring_func": "sigmoid",
+                "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}"#;
         let routing = Routing {
             scores: Scores::Sigmoid,
             groups: Some(ExpertGroups { count: 4, chosen: 2, best: 2 }),
             scale: 2.5,
             ..Routing::default()
         };
-        assert_eq!(deepseek.read(9).unwrap().unwrap().routing, routing);
-        assert_eq!(deepseek.sparse_layers(4).unwrap().unwrap(), [false, false, true, true]);
+        assert_eq!(read(deepseek).unwrap().unwrap().routing, routing);
+        assert_eq!(file(deepseek).sparse_layers(4).unwrap().unwrap(), [false, false, true, true]);
         let listed = file(r#"{"mlp_layer_types": ["dense", "sparse"]}"#).sparse_layers(2);
         assert_eq!(listed.unwrap().unwrap(), [false, true]);
         assert!(file(r#"{"mlp_layer_types": ["odd"]}"#).sparse_layers(1).unwrap_err().contains("`odd`"));

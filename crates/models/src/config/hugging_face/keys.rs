@@ -3,11 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::biases;
-use crate::architectures::{ARCHITECTURES, Architecture};
-use crate::config::MAX_LAYERS;
+use crate::key::MAX_LAYERS;
 
 /// What `transformers` reads for every family.
-const COMMON: &[&str] = &[
+pub(crate) const COMMON: &[&str] = &[
     "_name_or_path",
     "hidden_size",
     "intermediate_size",
@@ -45,7 +44,7 @@ pub(crate) struct ConfigKeys(Map<String, Value>);
 
 impl ConfigKeys {
     /// Those of the text half of a model that sees, or of the whole file, and the `model_type` of the half.
-    pub(super) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
+    pub(crate) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
         let text = json.remove("text_config").or_else(|| json.remove("llm_config"));
         let Some(Value::Object(text)) = text else { return (ConfigKeys(json).with_one_rope(), None) };
         let model_type = text.get("model_type").and_then(Value::as_str).map(str::to_string);
@@ -70,9 +69,9 @@ impl ConfigKeys {
         self
     }
 
-    /// Those that a family reads, and one more; an encoder is of no family.
-    pub(super) fn of_family(&self, family: Option<&Architecture>, more: Option<&str>) -> ConfigKeys {
-        let own = family.map_or(OF_ENCODERS, |family| family.keys);
+    /// Those that a family with keys of its own reads, and one more; an encoder is of no family.
+    pub(crate) fn of_family(&self, own: Option<&[&str]>, more: Option<&str>) -> ConfigKeys {
+        let own = own.unwrap_or(OF_ENCODERS);
         let reads = |key: &str| own.contains(&key) || more == Some(key);
         let mut keys = self.0.clone();
         keys.retain(|key, _| COMMON.contains(&&key[..]) || reads(key));
@@ -86,13 +85,17 @@ impl ConfigKeys {
         ConfigKeys(keys)
     }
 
-    /// Those that other families read and this one does not.
-    pub(super) fn of_others(&self, family: &Architecture) -> Vec<&'static str> {
-        let mut others: Vec<&str> = ARCHITECTURES.iter().flat_map(|other| other.keys).copied().collect();
+    /// Those of the keys of all families that are there and that a family with keys of its own does not read.
+    pub(crate) fn of_others(
+        &self,
+        own: &[&str],
+        of_all: impl Iterator<Item = &'static str>,
+    ) -> Vec<&'static str> {
+        let mut others: Vec<&str> = of_all.collect();
         others.sort_unstable();
         others.dedup();
         // A bias that a family does not know is found as a tensor.
-        others.retain(|key| !family.keys.contains(key) && !biases::KEYS.contains(key) && self.is_there(key));
+        others.retain(|key| !own.contains(key) && !biases::KEYS.contains(key) && self.is_there(key));
         others
     }
 
@@ -102,8 +105,8 @@ impl ConfigKeys {
         rope.is_some_and(|rope| rope.contains_key(key) || rope.values().any(|kind| kind.get(key).is_some()))
     }
 
-    pub(super) fn into_value(self) -> Value {
-        self.0.into()
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.0
     }
 
     /// Gives a key of the family's own the name that all families have for it, in whose place it comes.

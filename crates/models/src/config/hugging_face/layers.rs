@@ -2,43 +2,40 @@
 
 use graph::ops::Unary;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::{GlobalHeads, StreamConfig};
+use crate::config::Additions;
+use crate::key;
+use crate::{GlobalHeads, StreamConfig};
 
 /// The keys.
 #[derive(Deserialize)]
-pub(super) struct File {
+pub(super) struct LayerKeys {
     global_head_dim: Option<usize>,
     num_global_key_value_heads: Option<usize>,
-    pub(super) attention_k_eq_v: Option<bool>,
-    pub(super) num_kv_shared_layers: Option<usize>,
-    pub(super) layer_widths: Option<Vec<usize>>,
     vocab_size_per_layer_input: Option<usize>,
     hidden_size_per_layer_input: Option<usize>,
-    altup_num_inputs: Option<usize>,
-    altup_active_idx: Option<usize>,
-    altup_correct_scale: Option<bool>,
-    pub(super) laurel_rank: Option<usize>,
+    laurel_rank: Option<usize>,
     activation_sparsity_pattern: Option<Value>,
 }
 
-impl File {
+impl LayerKeys {
     /// The heads of layers without window, if they may be others.
     pub(super) fn global_heads(&self, kv_heads: usize) -> Option<GlobalHeads> {
         let kv_heads = self.num_global_key_value_heads.unwrap_or(kv_heads);
         self.global_head_dim.map(|head_dim| GlobalHeads { kv_heads, head_dim })
     }
 
-    /// Rows and width of the second embedding, if there is one.
-    pub(super) fn layer_embedding(&self, vocab: usize) -> Option<[usize; 2]> {
-        let width = self.hidden_size_per_layer_input.filter(|&width| width > 0)?;
-        Some([self.vocab_size_per_layer_input.unwrap_or(vocab), width])
-    }
-
-    pub(super) fn streams(&self) -> Option<StreamConfig> {
-        let (count, active) = (self.altup_num_inputs?, self.altup_active_idx.unwrap_or(0));
-        Some(StreamConfig { count, active, scaled: self.altup_correct_scale.unwrap_or(true) })
+    /// What layers have in addition to their blocks, in a model of a vocabulary.
+    pub(super) fn additions(&self, vocab: usize, keys: &Map<String, Value>) -> Result<Additions, String> {
+        let rows = self.vocab_size_per_layer_input.unwrap_or(vocab);
+        let width = self.hidden_size_per_layer_input.filter(|&width| width > 0);
+        let streams = StreamConfig { scaled: true, ..StreamConfig::default() };
+        Ok(Additions {
+            layer_embedding: width.map(|width| [rows, width]),
+            streams: key::block_from_json(streams, keys)?,
+            low_rank: self.laurel_rank,
+        })
     }
 
     /// How many standard deviations above their mean gates begin, which files say as the share of those below.
@@ -75,7 +72,7 @@ mod tests {
     fn shares_are_read_as_deviations() {
         let read = |pattern: &str| {
             let json = format!(r#"{{"activation_sparsity_pattern": {pattern}}}"#);
-            serde_json::from_str::<File>(&json).unwrap().gate_cutoffs(2)
+            serde_json::from_str::<LayerKeys>(&json).unwrap().gate_cutoffs(2)
         };
         assert_eq!(read("null"), Ok(None));
         let cutoffs = read("[0.95, 0, 0.5]").unwrap().unwrap();

@@ -1,79 +1,38 @@
 //! `config.json` of a Hugging Face folder.
 
 mod biases;
-mod delta;
-mod entries;
 mod experts;
 mod keys;
 mod layers;
-mod multipliers;
 mod rope;
 mod state_space;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-pub(crate) use self::keys::ConfigKeys;
-use super::{Config, IndexerConfig, LatentConfig, MAX_LAYERS, Multipliers, Scaling};
-use crate::architectures::{Architecture, EncoderArchitecture, Frame};
-use crate::{Activation, Error};
+pub(crate) use self::keys::{COMMON, ConfigKeys};
+use super::{Config, LayerLists, LoneBlock, Scaling};
+use crate::key::{self, MAX_LAYERS};
+use crate::{AttentionConfig, DeltaConfig, Error, IndexerConfig, LatentConfig};
 
-/// The key that says what the others mean.
+/// The keys that need more than a table says: several make one number, or one has several forms.
 #[derive(Deserialize)]
-struct Head {
-    architectures: Option<Vec<String>>,
-    model_type: Option<String>,
-    position_embedding_type: Option<String>,
-}
-
-/// The keys in the words that all families share. Absent ones have the defaults that `transformers` gives a Llama.
-#[derive(Deserialize)]
-struct File {
+struct IrregularKeys {
     #[serde(rename = "_name_or_path")]
     name: Option<String>,
-    vocab_size: usize,
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    #[serde(default)]
-    num_nextn_predict_layers: usize,
-    num_attention_heads: usize,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    kv_lora_rank: Option<usize>,
-    q_lora_rank: Option<usize>,
     qk_rope_head_dim: Option<usize>,
-    v_head_dim: Option<usize>,
-    index_n_heads: Option<usize>,
-    #[serde(default)]
-    index_head_dim: usize,
-    #[serde(default)]
-    index_topk: usize,
     indexer_types: Option<Vec<String>>,
-    intermediate_size: usize,
-    #[serde(default = "default_context")]
-    max_position_embeddings: usize,
-    #[serde(default = "default_eps")]
-    norm_eps: f32,
     #[serde(flatten)]
-    experts: experts::File,
+    experts: experts::ExpertKeys,
     #[serde(flatten)]
-    layers: layers::File,
+    layers: layers::LayerKeys,
+    state_space: Option<Map<String, Value>>,
+    /// Set for families whose layers have one block: a letter for each layer.
+    lone_blocks: Option<String>,
     #[serde(flatten)]
-    delta: delta::File,
-    short_convolution: Option<usize>,
-    state_space: Option<state_space::File>,
+    biases: biases::BiasKeys,
     #[serde(flatten)]
-    multipliers: multipliers::File,
-    recurrent_layers: Option<Vec<bool>>,
-    sparse_layers: Option<Vec<bool>>,
-    experts_per_token: Option<Vec<usize>>,
-    #[serde(flatten)]
-    biases: biases::File,
-    #[serde(default)]
-    scale_attn_by_inverse_layer_idx: bool,
-    hidden_act: Option<String>,
-    #[serde(flatten)]
-    rope: rope::File,
+    rope: rope::RopeKeys,
     no_rope_layers: Option<Vec<u32>>,
     no_rope_layer_interval: Option<usize>,
     sliding_window: Option<usize>,
@@ -81,207 +40,114 @@ struct File {
     max_window_layers: Option<usize>,
     layer_types: Option<Vec<String>>,
     sliding_window_pattern: Option<Value>,
-    attn_logit_softcapping: Option<f32>,
-    final_logit_softcapping: Option<f32>,
     query_pre_attn_scalar: Option<f32>,
-    tie_word_embeddings: Option<bool>,
     use_bidirectional_attention: Option<bool>,
-    use_parallel_residual: Option<bool>,
-    embedding_multiplier: Option<f32>,
-    attention_multiplier: Option<f32>,
-    residual_multiplier: Option<f32>,
-    logit_scale: Option<f32>,
-    clip_qkv: Option<f32>,
-    swiglu_limit: Option<f32>,
-    unit_queries: Option<bool>,
 }
 
-fn default_context() -> usize {
-    2048
-}
-
-fn default_eps() -> f32 {
-    1e-6
-}
+/// What `transformers` gives a Llama whose file does not say it.
+const DEFAULT_CONTEXT: usize = 2048;
+const DEFAULT_EPS: f32 = 1e-6;
 
 impl Config {
-    /// The architecture that a `config.json` names, whatever else is in it: of several the first that is known, and of none
-    /// that of its `model_type`.
-    ///
-    /// # Errors
-    /// If it is no JSON, or names none.
-    pub(crate) fn architecture_of_hugging_face(source_name: &str, json: &str) -> Result<String, Error> {
-        let head: Head = weights::from_json(json.as_bytes())
-            .map_err(|error| Error::config(source_name, error.to_string()))?;
-        let is_known = |name: &&String| {
-            EncoderArchitecture::from_hugging_face(name).is_some()
-                || Frame::from_hugging_face(name).is_some()
-                || Architecture::from_hugging_face(name).is_ok()
-        };
-        let names = head.architectures.unwrap_or_default();
-        let of_type = || Architecture::from_model_type(head.model_type.as_deref()?).map(str::to_string);
-        names.iter().find(is_known).or(names.first()).cloned().or_else(of_type).ok_or_else(|| {
-            let message = "`architectures` names none, and `model_type` is no known one: name the architecture with \
-                           the model";
-            Error::config(source_name, message)
-        })
-    }
-
-    /// The architecture that a name stands for in a `config.json`: that of the text part of a frame, and of the first files
-    /// of Jina v3, which have the name of the model that it was made from.
-    pub(crate) fn meant_architecture(json: &str, name: String) -> String {
-        if let Some(frame) = Frame::from_hugging_face(&name) {
-            return frame.text_architecture(json);
-        }
-        let head = weights::from_json::<Head>(json.as_bytes());
-        let is_rotary = |head: Head| head.position_embedding_type.as_deref() == Some("rotary");
-        if name == "XLMRobertaModel" && head.is_ok_and(is_rotary) {
-            return "JinaEmbeddingsV3Model".to_string();
-        }
-        name
-    }
-
-    /// Reads `config.json`.
-    ///
-    /// # Errors
-    /// If it is no JSON, a key is missing or of the wrong kind, or the numbers contradict each other.
-    pub fn from_hugging_face(source_name: &str, json: &str) -> Result<Config, Error> {
-        let architecture = Config::architecture_of_hugging_face(source_name, json)?;
-        let architecture = Config::meant_architecture(json, architecture);
-        Config::from_hugging_face_as(source_name, json, architecture)
-    }
-
-    /// As [`Config::from_hugging_face`], of an architecture that its reader knows.
-    pub(crate) fn from_hugging_face_as(
+    /// Reads keys in the words that all families share.
+    pub(crate) fn from_keys(
         source_name: &str,
-        json: &str,
         architecture: String,
+        keys: ConfigKeys,
     ) -> Result<Config, Error> {
-        let json = weights::from_json(json.as_bytes())
-            .map_err(|error| Error::config(source_name, error.to_string()))?;
-        let (keys, of_text) = ConfigKeys::of_text_half(json);
-        if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {
-            let mut keys = keys;
-            encoder.renames.iter().for_each(|(own, shared)| keys.rename(own, shared));
-            let mut keys = keys.of_family(encoder.family, None);
-            if let Some(family) = encoder.family {
-                (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
-            }
-            return Config::of_keys(source_name, architecture, keys);
+        let error = |message: String| Error::config(source_name, message);
+        let keys = keys.into_map();
+        let file: IrregularKeys = serde_json::from_value(Value::Object(keys.clone()))
+            .map_err(|invalid| error(invalid.to_string()))?;
+        let mut config = file.read(&keys).map_err(error)?;
+        config.source_name = source_name.to_string();
+        config.architecture = architecture;
+        config.checked()
+    }
+}
+
+impl IrregularKeys {
+    /// The configuration, without the names of file and architecture.
+    fn read(&self, keys: &Map<String, Value>) -> Result<Config, String> {
+        if self.use_bidirectional_attention == Some(true) {
+            return Err(
+                "tokens see later ones (`use_bidirectional_attention`), which is not supported".into()
+            );
         }
-        let family = Architecture::from_hugging_face(&architecture)?.of_text_half(of_text.as_deref());
-        let read = |more: Option<&str>| {
-            let mut keys = keys.of_family(Some(family), more);
-            (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
-            Config::of_keys(source_name, architecture.clone(), keys)
-        };
-        let mut config = read(None)?;
-        // Files keep many keys that make no difference, such as a factor of 1.
-        let matters = |key: &&str| read(Some(key)).map_or(true, |other| other != config);
-        let ignored = keys.of_others(family).into_iter().filter(matters).map(str::to_string).collect();
-        config.ignored_keys = ignored;
+        let mut config =
+            Config { context_length: DEFAULT_CONTEXT, norm_eps: DEFAULT_EPS, ..Config::default() };
+        key::read_json(&mut config, keys)?;
+        config.name = self.name.clone().filter(|name| !name.is_empty());
+        config.attention = self.attention(config.hidden, keys)?;
+        self.read_positions(&mut config)?;
+        let defaults = LatentConfig { value_dims: config.attention.head_dim, ..LatentConfig::default() };
+        config.latent = key::block_from_json(defaults, keys)?;
+        if let Some(latent) = &mut config.latent {
+            latent.indexer = key::block_from_json(IndexerConfig::default(), keys)?;
+        }
+        config.delta = key::block_from_json(DeltaConfig::default(), keys)?;
+        let space = self.state_space.as_ref().map(|space| state_space::read(space, config.hidden));
+        config.state_space = space.transpose()?;
+        config.experts = self.experts.read(config.feed_forward, keys)?;
+        config.additions = self.layers.additions(config.vocab, keys)?;
+        config.lists = self.lists(&config, keys)?;
+        key::read_json(&mut config.multipliers, keys)?;
+        let query_scale = self.query_pre_attn_scalar.map(|scalar| 1.0 / scalar.sqrt());
+        config.multipliers.attention = config.multipliers.attention.or(query_scale);
+        key::read_json(&mut config.layer_multipliers, keys)?;
+        config.without_bias = self.biases.absent();
         Ok(config)
     }
 
-    /// Reads keys in the words that all families share.
-    fn of_keys(source_name: &str, architecture: String, keys: ConfigKeys) -> Result<Config, Error> {
-        let error = |message: String| Error::config(source_name, message);
-        let file: File =
-            serde_json::from_value(keys.into_value()).map_err(|invalid| error(invalid.to_string()))?;
-        if file.num_attention_heads == 0 {
-            return Err(error("`num_attention_heads` is 0".into()));
-        }
-        if file.use_bidirectional_attention == Some(true) {
-            return Err(error(
-                "tokens see later ones (`use_bidirectional_attention`), which is not supported".into(),
-            ));
-        }
-        let head_dim = file.head_dim.unwrap_or(file.hidden_size / file.num_attention_heads);
-        let kv_heads = file.num_key_value_heads.unwrap_or(file.num_attention_heads);
-        let global_heads = file.layers.global_heads(kv_heads);
-        let global_head_dim = global_heads.map_or(head_dim, |heads| heads.head_dim);
-        let [global_dim, local_dim] =
-            [global_head_dim, head_dim].map(|dim| file.qk_rope_head_dim.unwrap_or(dim));
-        let (rope, local_rope) =
-            file.rope.read([global_dim, local_dim], file.max_position_embeddings).map_err(error)?;
-        let window = file.window();
-        let windowed_layers = file.windowed_layers().map_err(error)?.filter(|_| window.is_some());
-        let activation = file.hidden_act.as_deref().map(Activation::from_hugging_face);
-        Config {
-            source_name: source_name.to_string(),
-            architecture,
-            name: file.name.clone().filter(|name| !name.is_empty()),
-            vocab: file.vocab_size,
-            hidden: file.hidden_size,
-            layers: file.num_hidden_layers,
-            prediction_layers: file.num_nextn_predict_layers,
-            heads: file.num_attention_heads,
-            kv_heads,
-            head_dim,
-            global_heads,
-            keys_as_values: file.layers.attention_k_eq_v,
-            shared_layers: file.layers.num_kv_shared_layers.unwrap_or(0),
-            latent: file.latent(head_dim),
-            indexed_layers: file.indexed_layers().map_err(error)?,
-            feed_forward: file.intermediate_size,
-            gate_cutoffs: file.layers.gate_cutoffs(file.num_hidden_layers.min(MAX_LAYERS)).map_err(error)?,
-            layer_embedding: file.layers.layer_embedding(file.vocab_size),
-            streams: file.layers.streams(),
-            low_rank: file.layers.laurel_rank,
-            layer_widths: file.layers.layer_widths.clone(),
-            experts: file.experts.read(file.intermediate_size).map_err(error)?,
-            gate_limit: file.swiglu_limit,
-            delta: file.delta.read(),
-            short_convolution: file.short_convolution,
-            state_space: file
-                .state_space
-                .as_ref()
-                .map(|space| space.read(file.hidden_size))
-                .transpose()
-                .map_err(error)?,
-            layer_multipliers: file.multipliers.read(),
-            lone_blocks: file.multipliers.lone_blocks().map_err(error)?,
-            recurrent_layers: file.recurrent_layers(),
-            sparse_layers: match &file.sparse_layers {
-                Some(layers) => Some(layers.clone()),
-                None => file.experts.sparse_layers(file.num_hidden_layers).map_err(error)?,
-            },
-            experts_per_token: file.experts_per_token.clone(),
-            context_length: Scaling::reach(rope.scaling, file.max_position_embeddings),
-            norm_eps: file.norm_eps,
-            activation: activation.transpose().map_err(error)?,
-            temperature: file.rope.temperature(file.max_position_embeddings),
-            rope,
-            local_rope,
-            rope_style: file.rope.style(),
-            rope_sections: file.rope.sections().map_err(error)?,
-            rotated_layers: file.rotated_layers(),
-            window,
-            windowed_layers,
-            parallel_residual: file.use_parallel_residual,
-            clip_qkv: file.clip_qkv,
-            unit_queries: file.unit_queries.unwrap_or(false),
-            multipliers: file.multipliers(),
-            attention_softcap: file.attn_logit_softcapping,
-            logit_softcap: file.final_logit_softcapping,
-            scores_fall: file.scale_attn_by_inverse_layer_idx,
-            tied: file.tie_word_embeddings,
-            without_bias: file.biases.absent(),
-            ignored_keys: Vec::new(),
-        }
-        .checked()
+    /// The heads, by default as many of each kind, which divide the residual stream.
+    fn attention(&self, hidden: usize, keys: &Map<String, Value>) -> Result<AttentionConfig, String> {
+        let heads = keys.get("num_attention_heads").and_then(Value::as_u64).unwrap_or(0) as usize;
+        let head_dim = hidden.checked_div(heads).unwrap_or(0);
+        let mut attention = AttentionConfig { kv_heads: heads, head_dim, ..AttentionConfig::default() };
+        key::read_json(&mut attention, keys)?;
+        attention.global_heads = self.layers.global_heads(attention.kv_heads);
+        let has_window = self.use_sliding_window.unwrap_or(true);
+        attention.window = self.sliding_window.filter(|&window| has_window && window > 0);
+        Ok(attention)
     }
-}
 
-impl File {
-    fn latent(&self, head_dim: usize) -> Option<LatentConfig> {
-        let value_dims = self.v_head_dim.unwrap_or(head_dim);
-        let indexer = self.index_n_heads.map(|heads| {
-            let (dims, positions) = (self.index_head_dim, self.index_topk);
-            IndexerConfig { heads, dims, positions }
+    fn read_positions(&self, config: &mut Config) -> Result<(), String> {
+        let dims = [config.attention.global_head_dim(), config.attention.head_dim];
+        let dims = dims.map(|dim| self.qk_rope_head_dim.unwrap_or(dim));
+        let stated = config.context_length;
+        (config.rope, config.local_rope) = self.rope.read(dims, stated)?;
+        config.rope.style = self.rope.style();
+        config.rope.sections = self.rope.sections()?;
+        config.temperature = self.rope.temperature(stated);
+        config.context_length = Scaling::reach(config.rope.scaling, stated);
+        Ok(())
+    }
+
+    fn lists(&self, config: &Config, keys: &Map<String, Value>) -> Result<LayerLists, String> {
+        let layers = config.layers.min(MAX_LAYERS);
+        let mut lists = LayerLists {
+            indexed: self.indexed_layers()?,
+            gate_cutoffs: self.layers.gate_cutoffs(layers)?,
+            lone_blocks: self.lone_blocks()?,
+            recurrent: self.recurrent_layers(config),
+            sparse: self.experts.sparse_layers(layers)?,
+            rotated: self.rotated_layers(layers),
+            ..LayerLists::default()
+        };
+        key::read_json(&mut lists, keys)?;
+        lists.windowed = self.windowed_layers(config)?.filter(|_| config.attention.window.is_some());
+        Ok(lists)
+    }
+
+    fn lone_blocks(&self) -> Result<Option<Vec<LoneBlock>>, String> {
+        let Some(letters) = &self.lone_blocks else { return Ok(None) };
+        let blocks = letters.chars().map(|letter| match letter {
+            'M' => Ok(LoneBlock::StateSpace),
+            '*' => Ok(LoneBlock::Attention),
+            '-' | 'E' => Ok(LoneBlock::FeedForward),
+            _ => Err(format!("layers of the kind `{letter}` are not supported; known: M, *, -, E")),
         });
-        let query_rank = self.q_lora_rank;
-        self.kv_lora_rank.map(|rank| LatentConfig { rank, query_rank, value_dims, indexer })
+        blocks.collect::<Result<_, _>>().map(Some)
     }
 
     fn indexed_layers(&self) -> Result<Option<Vec<bool>>, String> {
@@ -294,32 +160,27 @@ impl File {
         indexed.collect::<Result<_, _>>().map(Some)
     }
 
-    fn rotated_layers(&self) -> Option<Vec<bool>> {
+    fn rotated_layers(&self, layers: usize) -> Option<Vec<bool>> {
         // Despite its name the list holds 1 where a layer rotates.
         let listed = || Some(self.no_rope_layers.as_ref()?.iter().map(|&rotates| rotates != 0).collect());
         let interval = || {
             let interval = self.no_rope_layer_interval?;
-            Some((1..=self.num_hidden_layers.min(MAX_LAYERS)).map(|i| !i.is_multiple_of(interval)).collect())
+            Some((1..=layers).map(|i| !i.is_multiple_of(interval)).collect())
         };
         listed().or_else(interval)
     }
 
-    fn window(&self) -> Option<usize> {
-        let on = self.use_sliding_window.unwrap_or(true);
-        self.sliding_window.filter(|&window| on && window > 0)
-    }
-
     /// Newer files list the kind of each layer; older ones say every how many layers one has no window, or how many
     /// of the first have none.
-    fn windowed_layers(&self) -> Result<Option<Vec<bool>>, String> {
+    fn windowed_layers(&self, config: &Config) -> Result<Option<Vec<bool>>, String> {
         let all = |windowed: &dyn Fn(usize) -> bool| {
-            Ok(Some((0..self.num_hidden_layers.min(MAX_LAYERS)).map(windowed).collect()))
+            Ok(Some((0..config.layers.min(MAX_LAYERS)).map(windowed).collect()))
         };
         if let Some(kinds) = &self.layer_types {
             let windowed = kinds.iter().map(|kind| match kind.as_str() {
                 "full_attention" => Ok(false),
                 "sliding_attention" => Ok(true),
-                kind if self.is_recurrent(kind) => Ok(false),
+                kind if is_recurrent(kind, config) => Ok(false),
                 _ => Err(format!(
                     "layers of the type `{kind}` are not supported; known: full_attention, sliding_attention"
                 )),
@@ -344,34 +205,22 @@ impl File {
         }
     }
 
-    fn recurrent_layers(&self) -> Option<Vec<bool>> {
-        if self.recurrent_layers.is_some() {
-            return self.recurrent_layers.clone();
-        }
+    fn recurrent_layers(&self, config: &Config) -> Option<Vec<bool>> {
         let kinds = self.layer_types.as_ref()?.iter();
-        let recurrent: Vec<bool> = kinds.map(|kind| self.is_recurrent(kind)).collect();
+        let recurrent: Vec<bool> = kinds.map(|kind| is_recurrent(kind, config)).collect();
         recurrent.contains(&true).then_some(recurrent)
     }
+}
 
-    /// Whether layers of a type keep a state per sequence, in a model that says how large it is.
-    fn is_recurrent(&self, kind: &str) -> bool {
-        kind == "linear_attention" && self.delta.read().is_some()
-    }
-
-    fn multipliers(&self) -> Multipliers {
-        let query_scale = self.query_pre_attn_scalar.map(|scalar| 1.0 / scalar.sqrt());
-        Multipliers {
-            embedding: self.embedding_multiplier.unwrap_or(1.0),
-            attention: self.attention_multiplier.or(query_scale),
-            residual: self.residual_multiplier.unwrap_or(1.0),
-            logits: self.logit_scale.unwrap_or(1.0),
-        }
-    }
+/// Whether layers of a type keep a state per sequence, in a model that says how large it is.
+fn is_recurrent(kind: &str, config: &Config) -> bool {
+    kind == "linear_attention" && config.delta.is_some()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::Multipliers;
 
     pub(super) fn llama(extra: &str) -> String {
         format!(
@@ -387,7 +236,7 @@ pub(super) mod tests {
         let scaling = r#", "rope_scaling": {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192, "rope_type": "llama3"}"#;
         let config = Config::from_hugging_face("config.json", &llama(scaling)).unwrap();
-        assert_eq!((config.head_dim, config.rope.dims, config.kv_heads), (64, 64, 8));
+        assert_eq!((config.attention.head_dim, config.rope.dims, config.attention.kv_heads), (64, 64, 8));
         assert_eq!(
             config.rope.scaling,
             Some(Scaling::Llama3 {
@@ -411,23 +260,23 @@ pub(super) mod tests {
     #[test]
     fn reads_what_other_families_say() {
         let mistral = of_family("MistralForCausalLM", r#", "sliding_window": 4096"#);
-        assert_eq!((mistral.window, mistral.windowed_layers), (Some(4096), None));
+        assert_eq!((mistral.attention.window, mistral.lists.windowed), (Some(4096), None));
         let qwen = |extra: &str| of_family("Qwen2ForCausalLM", extra);
-        assert_eq!(qwen(r#", "sliding_window": 4096, "max_window_layers": 28"#).window, None);
+        assert_eq!(qwen(r#", "sliding_window": 4096, "max_window_layers": 28"#).attention.window, None);
         let on = qwen(r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#);
-        assert_eq!(on.window, Some(9));
-        assert_eq!(on.windowed_layers, Some([vec![false; 3], vec![true; 13]].concat()));
+        assert_eq!(on.attention.window, Some(9));
+        assert_eq!(on.lists.windowed, Some([vec![false; 3], vec![true; 13]].concat()));
         let moe = r#", "sliding_window": 9, "max_window_layers": 3, "use_sliding_window": true"#;
-        let moe = of_family("Qwen2MoeForCausalLM", moe).windowed_layers.unwrap();
+        let moe = of_family("Qwen2MoeForCausalLM", moe).lists.windowed.unwrap();
         assert_eq!(moe[..5], [true, false, true, false, false]);
         let next = of_family("Qwen3NextForCausalLM", r#", "linear_num_value_heads": 16"#);
-        assert_eq!(next.recurrent_layers, Some([true, true, true, false].repeat(4)));
+        assert_eq!(next.lists.recurrent, Some([true, true, true, false].repeat(4)));
         assert_eq!(
             next.delta.map(|delta| (delta.key_heads, delta.value_heads, delta.key_dim)),
             Some((16, 16, 128))
         );
         assert_eq!(next.rope.dims, 64);
-        let rotated = of_family("SmolLM3ForCausalLM", r#", "no_rope_layer_interval": 4"#).rotated_layers;
+        let rotated = of_family("SmolLM3ForCausalLM", r#", "no_rope_layer_interval": 4"#).lists.rotated;
         assert_eq!(rotated, Some([true, true, true, false].repeat(4)));
         let granite = r#", "attention_multiplier": 0.5, "logits_scaling": 8.0"#;
         let expected = Multipliers { attention: Some(0.5), logits: 0.125, ..Multipliers::default() };
@@ -455,7 +304,6 @@ pub(super) mod tests {
             ("rope_local_base_freq", r#""rope_local_base_freq": 10000.0"#),
             ("key_multiplier", r#""key_multiplier": 0.5"#),
             ("ssm_multipliers", r#""ssm_multipliers": [1.0, 1.0, 1.0, 2.0, 1.0]"#),
-            ("swiglu_limit", r#""swiglu_limit": 7.0"#),
         ] {
             let config = of_family("LlamaForCausalLM", &format!(", {extra}"));
             assert_eq!(config.ignored_keys, [key]);
@@ -535,7 +383,7 @@ pub(super) mod tests {
         let refusal = |json: &str| Config::from_hugging_face("config.json", json).unwrap_err().to_string();
         assert!(refusal("{}").contains("`architectures` names none"));
         let sizeless = r#"{"architectures": ["Qwen2ForCausalLM"]}"#;
-        assert!(refusal(sizeless).contains("missing field `vocab_size`"));
+        assert!(refusal(sizeless).contains("`vocab_size` is missing"));
         assert!(refusal("[").starts_with("config.json: "));
         let unknown = llama(r#", "rope_scaling": {"type": "magic", "factor": 2.0}"#);
         assert!(refusal(&unknown).contains("rope scaling `magic` is not supported"));
@@ -563,7 +411,11 @@ pub(super) mod tests {
                 "32 value heads of delta nets cannot share 3 key heads evenly",
             ),
             ("Exaone4ForCausalLM", r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
-            ("LlamaForCausalLM", r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
+            (
+                "LlamaForCausalLM",
+                r#""hidden_act": "magic""#,
+                "`hidden_act` is \"magic\", expected silu, gelu,",
+            ),
             ("FalconForCausalLM", r#""alibi": true"#, "`alibi` is true"),
         ] {
             let json = llama(&format!(r#", "sliding_window": 9, {kinds}"#));
@@ -571,6 +423,6 @@ pub(super) mod tests {
             assert!(error.contains(said), "{error}");
         }
         let negative = llama("").replace("2048", "-2048");
-        assert!(refusal(&negative).contains("invalid value: integer `-2048`"));
+        assert!(refusal(&negative).contains("`hidden_size` is -2048, expected a whole number"));
     }
 }

@@ -11,7 +11,7 @@ use crate::Temperature;
 /// one such object for each kind of layer if the kinds differ. (`rope_scaling` is in the place of `rope_parameters` if a
 /// file has it; see [`super::ConfigKeys`].)
 #[derive(Deserialize)]
-pub(super) struct File {
+pub(super) struct RopeKeys {
     rope_theta: Option<f64>,
     rope_local_base_freq: Option<f64>,
     partial_rotary_factor: Option<f64>,
@@ -22,7 +22,7 @@ pub(super) struct File {
     floor_scale: Option<usize>,
 }
 
-impl File {
+impl RopeKeys {
     /// The embedding of heads of a size, and that of layers with a window, whose heads have a size of their own, if it is
     /// another.
     pub(super) fn read(
@@ -93,7 +93,7 @@ impl File {
             }
             let pairs = (head_dim as f64 * rotary / 2.0) as usize;
             let scaling = Some(Scaling::Proportional { pairs, factor });
-            return Ok(RopeConfig { theta, dims: head_dim, scaling, factors: None, long_factors: None });
+            return Ok(RopeConfig { theta, dims: head_dim, scaling, ..RopeConfig::default() });
         }
         let scaling = match rope {
             None => None,
@@ -108,14 +108,14 @@ impl File {
         let dims = (head_dim as f64 * rotary) as usize;
         if rope.and_then(kind_of) == Some("ntk") {
             let factors = Some(ntk_factors(dims, number("factor"), number("mixed_b"))?);
-            return Ok(RopeConfig { theta, dims, scaling: None, factors, long_factors: None });
+            return Ok(RopeConfig { theta, dims, factors, ..RopeConfig::default() });
         }
         // A stretch of the base that no length changes.
         let theta = match number("alpha") {
             Some(alpha) if dims > 2 => theta * alpha.powf(dims as f64 / (dims as f64 - 2.0)),
             _ => theta,
         };
-        Ok(RopeConfig { theta, dims, scaling, factors, long_factors })
+        Ok(RopeConfig { theta, dims, scaling, factors, long_factors, ..RopeConfig::default() })
     }
 }
 
@@ -283,14 +283,14 @@ mod tests {
         };
         let latent = r#", "num_local_experts": 8, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
             "rope_interleave": false"#;
-        assert_eq!(of("DeepseekV3ForCausalLM", latent).unwrap().rope_style, Some(RopeStyle::HalfSplit));
+        assert_eq!(of("DeepseekV3ForCausalLM", latent).unwrap().rope.style, Some(RopeStyle::HalfSplit));
         // Only V3 reads it.
-        assert_eq!(of("DeepseekV2ForCausalLM", latent).unwrap().rope_style, None);
+        assert_eq!(of("DeepseekV2ForCausalLM", latent).unwrap().rope.style, None);
         let sections = |numbers: &str| {
             let rope = format!(r#", "rope_parameters": {{"rope_theta": 1.5, "mrope_section": {numbers}}}"#);
             of("Qwen2VLForConditionalGeneration", &rope)
         };
-        assert_eq!(sections("[8, 12, 12]").unwrap().rope_sections, Some([8, 12, 12]));
+        assert_eq!(sections("[8, 12, 12]").unwrap().rope.sections, Some([8, 12, 12]));
         let error = sections("[8]").unwrap_err().to_string();
         assert_eq!(error, "config.json: `mrope_section` is [8], expected three numbers of pairs");
     }

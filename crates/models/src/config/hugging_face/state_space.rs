@@ -1,15 +1,14 @@
 //! The state space in a `config.json`, under the names that [`super::ConfigKeys::gather_state_space`] gives its keys.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::{StateSpaceConfig, StateSpaceHeads};
+use crate::key;
+use crate::{StateSpaceConfig, StateSpaceHeads};
 
-/// The keys of a state space.
+/// The keys that need more than a table says.
 #[derive(Deserialize)]
-pub(super) struct File {
-    /// Its channels, if they are not `expand` times those of the model.
-    channels: Option<usize>,
+struct StateSpaceKeys {
     expand: Option<f64>,
     heads: Option<usize>,
     groups: Option<usize>,
@@ -17,37 +16,37 @@ pub(super) struct File {
     head_dim: Option<Value>,
     /// A number, or `auto`.
     step_rank: Option<Value>,
-    state_dim: Option<usize>,
-    conv_width: Option<usize>,
     step_limit: Option<Vec<Value>>,
-    gate_last: Option<bool>,
 }
 
-impl File {
-    /// The state space of a model of a width.
-    pub(super) fn read(&self, hidden: usize) -> Result<StateSpaceConfig, String> {
-        let expand = self.expand.unwrap_or(2.0);
-        let channels = self.channels.unwrap_or((expand * hidden as f64) as usize);
-        let heads = self.heads.map(|count| StateSpaceHeads { count, groups: self.groups.unwrap_or(1) });
-        if let (Some(count), Some(dim)) = (self.heads, number(self.head_dim.as_ref(), "head size")?)
-            && count.checked_mul(dim) != Some(channels)
-        {
-            return Err(format!(
-                "{count} heads of {dim} channels are not the {channels} channels of state spaces"
-            ));
-        }
-        let rank = number(self.step_rank.as_ref(), "rank of steps")?;
-        Ok(StateSpaceConfig {
-            channels,
-            heads,
-            step_rank: if heads.is_some() { 0 } else { rank.unwrap_or(hidden.div_ceil(16)) },
-            state_dim: self.state_dim.ok_or("state spaces without a number of states")?,
-            conv_width: self.conv_width.unwrap_or(4),
-            step_limit: self.step_limit()?,
-            gate_last: self.gate_last.unwrap_or(false),
-        })
+/// The state space of a model of a width; its channels are `expand` times those of the model unless it says them.
+pub(super) fn read(keys: &Map<String, Value>, hidden: usize) -> Result<StateSpaceConfig, String> {
+    let file: StateSpaceKeys =
+        serde_json::from_value(Value::Object(keys.clone())).map_err(|error| error.to_string())?;
+    let heads = file.heads.map(|count| StateSpaceHeads { count, groups: file.groups.unwrap_or(1) });
+    let rank = number(file.step_rank.as_ref(), "rank of steps")?;
+    let mut space = StateSpaceConfig {
+        channels: (file.expand.unwrap_or(2.0) * hidden as f64) as usize,
+        heads,
+        step_rank: if heads.is_some() { 0 } else { rank.unwrap_or(hidden.div_ceil(16)) },
+        state_dim: 0,
+        conv_width: 4,
+        step_limit: file.step_limit()?,
+        gate_last: false,
+    };
+    key::read_json(&mut space, keys)?;
+    let channels = space.channels;
+    if let (Some(count), Some(dim)) = (file.heads, number(file.head_dim.as_ref(), "head size")?)
+        && count.checked_mul(dim) != Some(channels)
+    {
+        return Err(format!(
+            "{count} heads of {dim} channels are not the {channels} channels of state spaces"
+        ));
     }
+    Ok(space)
+}
 
+impl StateSpaceKeys {
     /// Infinity is no number in JSON: it is written as an object, or read as null.
     fn step_limit(&self) -> Result<[f32; 2], String> {
         let infinite = |value: &Value| {
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<StateSpaceConfig, String> {
-        serde_json::from_str::<File>(json).unwrap().read(48)
+        super::read(&serde_json::from_str(json).unwrap(), 48)
     }
 
     #[test]
@@ -116,7 +115,7 @@ mod tests {
             refused(r#"{"heads": 8, "head_dim": 11, "state_dim": 5}"#),
             "8 heads of 11 channels are not the 96 channels of state spaces"
         );
-        assert_eq!(refused("{}"), "state spaces without a number of states");
+        assert_eq!(refused("{}"), "`state_dim` is missing");
         assert_eq!(
             refused(r#"{"state_dim": 5, "step_rank": -1}"#),
             "the rank of steps of state spaces is -1, expected a number or auto"

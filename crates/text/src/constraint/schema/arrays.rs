@@ -7,7 +7,7 @@ use super::logic::Logic;
 use super::negation::negate;
 use super::rewriter::Draft;
 use super::{TYPES, count, list};
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 /// The first items, one of which fits `contains`.
 const MAX_FIRST: u64 = 4;

@@ -6,7 +6,7 @@ use super::ORIGIN;
 use super::logic::Logic;
 use super::negation::{beyond_properties, is_exact, negate};
 use super::rewriter::Draft;
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 /// The most alternatives that conditions are multiplied to here.
 const MAX_ALTERNATIVES: usize = 64;

@@ -6,7 +6,7 @@ use super::choices::{is_anything, is_same};
 use super::logic::Logic;
 use super::rewriter::Draft;
 use super::{EXCEPT, count, formats, list, named, pattern};
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 type Outcome = Result<(), ConstraintError>;
 

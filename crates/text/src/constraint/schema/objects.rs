@@ -6,7 +6,7 @@ use super::choices::is_anything;
 use super::logic::Logic;
 use super::rewriter::Draft;
 use super::{count, list, named, required};
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 /// The most alternatives that come of a count.
 const MAX_OPTIONS: usize = 256;

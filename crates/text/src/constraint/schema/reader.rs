@@ -8,7 +8,7 @@ use super::document::{Document, Place};
 use super::{
     MADE_OF, MAX_DEPTH, MAX_INTEGER, MAX_SCHEMAS, ORIGIN, TYPES, formats, language, pattern, refuse,
 };
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 /// A schema as it was read.
 pub(super) struct Schemas {

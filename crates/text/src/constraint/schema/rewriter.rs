@@ -8,7 +8,7 @@ use super::{
     EXCEPT, MADE_OF, MAX_DEPTH, MAX_INTEGER, ORIGIN, arrays, choices, formats, list, names, objects, pattern,
     refuse,
 };
-use crate::constraint::ConstraintError;
+use crate::ConstraintError;
 
 /// The most schemas that come of a document.
 const MAX_REWRITTEN: usize = 60_000;

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, blocks};
 use weights::{FileHeader, Metadata, Weights};
 
-use super::{Export, ExportTensor, refusal};
-use crate::{Checkpoint, Error, Mix};
+use super::{ExportTensor, GgufFile};
+use crate::{Error, Mix};
 
 /// The version of the block formats, as GGML counts them.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -43,7 +42,7 @@ pub struct Importance {
 /// The tensors of a checkpoint as the GGUF file of a mix has them. Each is quantized when it is asked for.
 #[derive(Debug)]
 pub struct Quantizer {
-    export: Export,
+    file: GgufFile,
     /// In the order of the tensors.
     dtypes: Vec<DType>,
     /// Where tensors are in that order, by name.
@@ -68,27 +67,18 @@ impl Importance {
 }
 
 impl Quantizer {
-    /// What becomes of a checkpoint. `config_json` is the configuration of one that is no GGUF file.
-    ///
-    /// # Errors
-    /// If GGUF has no way to describe the model; or if the checkpoint was quantized before, but for GGUF files, or is quantized as it is
-    /// read.
-    pub fn new(
-        checkpoint: &Checkpoint,
-        config_json: &Path,
-        options: &QuantizeOptions,
-    ) -> Result<Quantizer, Error> {
+    /// What becomes of the tensors of a file.
+    pub(crate) fn for_file(file: GgufFile, options: &QuantizeOptions) -> Quantizer {
         let QuantizeOptions { mix, pure, importance } = options;
-        let export = Export::new(checkpoint, config_json)?;
         let names: Vec<(&str, Shape)> =
-            export.tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
-        let chosen = mix.dtypes(&export.model(importance.is_some(), *pure), &names);
+            file.tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
+        let chosen = mix.dtypes(&file.model(importance.is_some(), *pure), &names);
         // Vectors and what else stays as it is are f32, as llama.cpp wants them; a GGUF file keeps its own.
-        let tensors = || export.tensors.iter();
+        let tensors = || file.tensors.iter();
         let dtypes =
             tensors().zip(chosen).map(|(tensor, dtype)| dtype.unwrap_or(tensor.kept_dtype())).collect();
         let places = tensors().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
-        Ok(Quantizer { export, dtypes, places, options: options.clone() })
+        Quantizer { file, dtypes, places, options: options.clone() }
     }
 
     /// The mix.
@@ -103,12 +93,12 @@ impl Quantizer {
 
     /// The GGUF name of the architecture.
     pub fn architecture(&self) -> &str {
-        &self.export.architecture
+        &self.file.architecture
     }
 
     /// Names, dtypes and shapes of the tensors: those of no layer first, then layer by layer, by name.
     pub fn records(&self) -> Vec<(String, DType, Shape)> {
-        let tensors = self.export.tensors.iter().zip(&self.dtypes);
+        let tensors = self.file.tensors.iter().zip(&self.dtypes);
         tensors.map(|(tensor, dtype)| (tensor.name.clone(), *dtype, tensor.shape())).collect()
     }
 
@@ -121,7 +111,7 @@ impl Quantizer {
         ];
         let mut metadata = Metadata::new();
         let is_other = |(key, _): &(&str, _)| kind.iter().all(|(changed, _)| changed != key);
-        for (key, value) in self.export.metadata.iter().filter(is_other).chain(others.iter()) {
+        for (key, value) in self.file.metadata.iter().filter(is_other).chain(others.iter()) {
             metadata.insert(key, value.clone());
         }
         for (key, value) in kind {
@@ -133,7 +123,7 @@ impl Quantizer {
     /// What is worth a warning.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let pairs = || self.export.tensors.iter().zip(&self.dtypes);
+        let pairs = || self.file.tensors.iter().zip(&self.dtypes);
         let again = pairs().filter(|(tensor, dtype)| tensor.dtype().is_block() && tensor.dtype() != **dtype);
         match again.count() {
             0 => {}
@@ -165,7 +155,7 @@ impl Quantizer {
         index: usize,
         give: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (tensor, dtype) = (&self.export.tensors[index], self.dtypes[index]);
+        let (tensor, dtype) = (&self.file.tensors[index], self.dtypes[index]);
         if let Some(stored) = tensor.stored().filter(|stored| stored.dtype() == dtype) {
             return stored.bytes().chunks(PIECE).try_for_each(give);
         }
@@ -186,7 +176,7 @@ impl Quantizer {
     /// If a value has no place in the dtype, such as NaN; or if there is not enough memory.
     pub(crate) fn tensor(&self, name: &str, range: Option<&Range<usize>>) -> Result<Option<Tensor>, Error> {
         let Some(&index) = self.places.get(name) else { return Ok(None) };
-        let (tensor, dtype) = (&self.export.tensors[index], self.dtypes[index]);
+        let (tensor, dtype) = (&self.file.tensors[index], self.dtypes[index]);
         let mut dims = tensor.shape().to_vec();
         let range = range.cloned().unwrap_or(0..dims[0]);
         if let Some(stored) = tensor.stored().filter(|stored| stored.dtype() == dtype) {
@@ -203,34 +193,35 @@ impl Quantizer {
 
     /// What the files of the checkpoint call the tensors that one is made of.
     pub(crate) fn files(&self, name: &str) -> &[String] {
-        self.places.get(name).map_or(&[], |&index| &self.export.tensors[index].files)
+        self.places.get(name).map_or(&[], |&index| &self.file.tensors[index].files)
     }
 
-    /// The file that would hold the tensors of a checkpoint, without the values of matrices.
+    /// The file that would hold the tensors of a checkpoint with these weights, without the values of matrices. The source
+    /// of the checkpoint is for messages.
     ///
     /// # Errors
     /// If there is not enough memory for it, or a GGUF file cannot hold a tensor.
-    pub(crate) fn header(&self, checkpoint: &Checkpoint) -> Result<Weights, Error> {
+    pub(crate) fn header(&self, weights: &Weights, source: &str) -> Result<Weights, Error> {
         let mut tensors = Vec::new();
-        for ((name, dtype, shape), tensor) in self.records().into_iter().zip(&self.export.tensors) {
-            let is_at_hand = tensor.files.iter().all(|name| checkpoint.weights().has_value(name));
+        for ((name, dtype, shape), tensor) in self.records().into_iter().zip(&self.file.tensors) {
+            let is_at_hand = tensor.files.iter().all(|name| weights.has_value(name));
             let values = if shape.rank() < 2 && is_at_hand { self.tensor(&name, None)? } else { None };
             tensors.push((name, dtype, shape, values));
         }
-        let name = format!("{}.{}.gguf", checkpoint.config.source_name, self.options.mix.name);
+        let name = format!("{source}.{}.gguf", self.options.mix.name);
         let header = FileHeader::of_gguf(name, &self.metadata(&Metadata::new()), tensors)
-            .map_err(|error| refusal(checkpoint, error.to_string()))?;
+            .map_err(|error| Error::config(source, error.to_string()))?;
         Ok(Weights::of_files(vec![header.into_file()?])?)
     }
 
     fn row_bytes(&self, index: usize) -> usize {
-        let columns = self.export.tensors[index].columns();
+        let columns = self.file.tensors[index].columns();
         self.dtypes[index].bytes_for(columns).expect("rows in whole blocks")
     }
 
     /// Quantizes rows of a tensor from `start` on, as many as fill `bytes`, on all cores.
     fn quantize(&self, index: usize, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        let (tensor, dtype) = (&self.export.tensors[index], self.dtypes[index]);
+        let (tensor, dtype) = (&self.file.tensors[index], self.dtypes[index]);
         let (rows, columns) = (tensor.rows(), tensor.columns());
         let importance = self.options.importance.as_ref().and_then(|importance| importance.of(&tensor.name));
         let importance = importance.map(|importance| tensor.in_column_order(importance));

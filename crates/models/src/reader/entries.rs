@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::Config;
 use crate::architectures::{Architecture, EncoderArchitecture};
-use crate::{Activation, EncoderConfig, Error};
+use crate::config::COMMON;
+use crate::key::{self, Field};
+use crate::{Config, EncoderConfig, Error};
 
 impl Config {
     /// Completes a `config.json`: entries that it leaves out get the defaults of the model's family. In a configuration with
@@ -43,41 +44,28 @@ impl Config {
 
     /// The configuration's values under the Hugging Face keys that the family reads. Encoders have no family.
     fn entries(&self, family: Option<&Architecture>, norm_eps: f32) -> Vec<(&'static str, Value)> {
-        let reads = |key: &str| family.is_some_and(|family| family.keys.contains(&key));
-        let mut entries = vec![
-            ("vocab_size", self.vocab.into()),
-            ("hidden_size", self.hidden.into()),
-            ("intermediate_size", self.feed_forward.into()),
-            ("num_hidden_layers", self.layers.into()),
-            ("num_attention_heads", self.heads.into()),
-            ("max_position_embeddings", self.context_length.into()),
-        ];
+        let reads = |key: &str| match family {
+            Some(family) => family.keys.contains(&key) || COMMON.contains(&key),
+            None => key == "hidden_act" || COMMON.contains(&key),
+        };
+        let mut entries = [key::json_entries(self), key::json_entries(&self.attention)].concat();
+        entries.extend(key::json_entries(&self.multipliers));
+        entries.extend(self.experts.iter().flat_map(key::json_entries));
+        entries.retain(|(key, value)| !value.is_null() && reads(key));
         let eps = ["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"];
         let eps = eps.into_iter().find(|key| reads(key)).or(family.is_none().then_some("layer_norm_eps"));
-        entries.extend(eps.map(|key| (key, shortest(norm_eps))));
+        entries.extend(eps.map(|key| (key, Field::to_json(&norm_eps))));
         if family.is_some() && self.rope.dims > 0 {
             entries.push(("rope_theta", self.rope.theta.into()));
         }
-        entries.extend(self.tied.map(|tied| ("tie_word_embeddings", tied.into())));
-        let activation = self.activation.filter(|_| family.is_none() || reads("hidden_act"));
-        let activation = activation.and_then(Activation::to_hugging_face);
-        entries.extend(activation.map(|name| ("hidden_act", name.into())));
-        let window = self.window.map_or(Value::Null, Value::from);
-        let [count, per_token, width] = match self.experts {
-            Some(experts) => [experts.count, experts.per_token, experts.width].map(Value::from),
-            None => [Value::Null, Value::Null, Value::Null],
-        };
+        let count = self.experts.map(|experts| experts.count);
         let own = [
-            ("num_key_value_heads", self.kv_heads.into()),
-            ("head_dim", self.head_dim.into()),
-            ("sliding_window", window),
-            ("num_local_experts", count.clone()),
-            ("num_experts", count.clone()),
+            ("sliding_window", self.attention.window),
+            ("num_local_experts", count),
             ("n_routed_experts", count),
-            ("num_experts_per_tok", per_token),
-            ("moe_intermediate_size", width),
         ];
-        entries.extend(own.into_iter().filter(|(key, _)| reads(key)));
+        let own = own.into_iter().filter(|(key, _)| reads(key));
+        entries.extend(own.map(|(key, size)| (key, size.map_or(Value::Null, Value::from))));
         entries
     }
 }
@@ -88,11 +76,6 @@ fn with(mut entries: Map<String, Value>, missing: Vec<(&'static str, Value)>) ->
         entries.entry(key).or_insert(value);
     }
     entries
-}
-
-/// The number as the shortest decimal that means it.
-fn shortest(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 #[cfg(test)]

@@ -21,11 +21,11 @@ struct Pairs {
 
 /// A tensor of a GGUF file, and what its rows are made of.
 #[derive(Debug, Clone)]
-pub(super) struct ExportTensor {
+pub(crate) struct ExportTensor {
     /// Its name in the file.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What the files of the checkpoint call the tensors that it is made of.
-    pub(super) files: Vec<String>,
+    pub(crate) files: Vec<String>,
     /// The axes before the last two.
     outer: Vec<usize>,
     /// Where its rows are, in their order: ranges of the rows of tensors with two axes.
@@ -33,9 +33,9 @@ pub(super) struct ExportTensor {
     /// Whether it has one axis, and each of its values is a row.
     is_vector: bool,
     /// What becomes of each value, if it changes.
-    pub(super) change: Option<fn(f32) -> f32>,
+    pub(crate) change: Option<fn(f32) -> f32>,
     /// Factors on ranges of rows, applied in this order.
-    pub(super) factors: Vec<(Range<usize>, f32)>,
+    pub(crate) factors: Vec<(Range<usize>, f32)>,
     /// Which column of the checkpoint each one is, if they change places.
     column_order: Option<Vec<usize>>,
     /// Which rows of heads become pairs, if others are.
@@ -46,7 +46,7 @@ pub(super) struct ExportTensor {
 
 impl ExportTensor {
     /// A tensor as it is.
-    pub(super) fn whole(name: String, tensor: Tensor) -> ExportTensor {
+    pub(crate) fn whole(name: String, tensor: Tensor) -> ExportTensor {
         let shape = *tensor.shape();
         let is_vector = shape.rank() <= 1;
         let columns = if is_vector { 1 } else { shape[shape.rank() - 1] };
@@ -72,22 +72,22 @@ impl ExportTensor {
     }
 
     /// A tensor that is f32 unless another dtype is asked for.
-    pub(super) fn whole_float(name: String, tensor: Tensor) -> ExportTensor {
+    pub(crate) fn whole_float(name: String, tensor: Tensor) -> ExportTensor {
         ExportTensor { is_float: true, ..ExportTensor::whole(name, tensor) }
     }
 
     /// The tensor, with what the files call those that it is made of.
-    pub(super) fn made_of(self, files: Vec<String>) -> ExportTensor {
+    pub(crate) fn made_of(self, files: Vec<String>) -> ExportTensor {
         ExportTensor { files, ..self }
     }
 
     /// The tensor by another name.
-    pub(super) fn named(self, name: &str) -> ExportTensor {
+    pub(crate) fn named(self, name: &str) -> ExportTensor {
         ExportTensor { name: name.to_string(), ..self }
     }
 
     /// The tensor with these rows alone, in this order.
-    pub(super) fn with_rows(mut self, ranges: Vec<Range<usize>>) -> ExportTensor {
+    pub(crate) fn with_rows(mut self, ranges: Vec<Range<usize>>) -> ExportTensor {
         let (matrix, _) = self.parts.remove(0);
         for range in ranges {
             match self.parts.last_mut() {
@@ -113,14 +113,14 @@ impl ExportTensor {
     }
 
     /// The tensor as a matrix of rows of so many values.
-    pub(super) fn in_rows_of(self, columns: usize) -> ExportTensor {
+    pub(crate) fn in_rows_of(self, columns: usize) -> ExportTensor {
         let (tensor, _) = &self.parts[0];
         let matrix = tensor.contiguous().reshape([tensor.elements() / columns.max(1), columns]);
         ExportTensor::whole_float(self.name, matrix).made_of(self.files)
     }
 
     /// Numbers of columns, such as their importance, in the order of the file.
-    pub(super) fn in_column_order(&self, of_columns: &[f32]) -> Vec<f32> {
+    pub(crate) fn in_column_order(&self, of_columns: &[f32]) -> Vec<f32> {
         match &self.column_order {
             None => of_columns.to_vec(),
             Some(order) => order.iter().map(|&column| of_columns[column]).collect(),
@@ -135,27 +135,27 @@ impl ExportTensor {
     }
 
     /// The dtype in the checkpoint.
-    pub(super) fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.parts[0].0.dtype()
     }
 
     /// The dtype if no other is asked for.
-    pub(super) fn kept_dtype(&self) -> DType {
+    pub(crate) fn kept_dtype(&self) -> DType {
         if self.is_float { DType::F32 } else { self.dtype() }
     }
 
     /// The number of rows, all axes but the last together; of a vector, its values.
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.parts.iter().map(|(_, range)| range.len()).sum()
     }
 
     /// Values of a row.
-    pub(super) fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.parts[0].0.shape()[1]
     }
 
     /// The shape in the file.
-    pub(super) fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         if self.is_vector {
             return Shape::new(&[self.rows() * self.columns()]);
         }
@@ -164,7 +164,7 @@ impl ExportTensor {
     }
 
     /// The bytes of the checkpoint, where the file holds them as they are.
-    pub(super) fn stored(&self) -> Option<Tensor> {
+    pub(crate) fn stored(&self) -> Option<Tensor> {
         let [(tensor, rows)] = &self.parts[..] else { return None };
         let is_plain = self.change.is_none()
             && self.factors.is_empty()
@@ -176,7 +176,7 @@ impl ExportTensor {
     }
 
     /// The values of a row, `f32[columns]`.
-    pub(super) fn row(&self, row: usize) -> Vec<f32> {
+    pub(crate) fn row(&self, row: usize) -> Vec<f32> {
         let factors = self.factors.iter().filter(|(rows, _)| rows.contains(&row));
         let mut row = self.pairs.map_or(row, |pairs| pairs.source(row));
         let (tensor, start) = self
@@ -213,7 +213,7 @@ impl Pairs {
 }
 
 /// Gives the pairs of rows of queries and keys the other style.
-pub(super) fn pair_rows(
+pub(crate) fn pair_rows(
     tensors: &mut [ExportTensor],
     config: &Config,
     style: RopeStyle,
@@ -222,7 +222,7 @@ pub(super) fn pair_rows(
         let stem = tensor.name.rsplit('.').nth(1).unwrap_or_default();
         match stem {
             "attn_q" | "attn_k" => {
-                let (head, turning) = (config.head_dim, config.rope.dims);
+                let (head, turning) = (config.attention.head_dim, config.rope.dims);
                 tensor.pairs = Some(Pairs { head, turning, style });
             }
             "attn_qkv" | "attn_q_norm" | "attn_k_norm" => {
@@ -236,7 +236,7 @@ pub(super) fn pair_rows(
 }
 
 /// Puts the value heads of gated delta nets in an order in which one of each key head follows the other.
-pub(super) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
+pub(crate) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
     let &DeltaConfig { key_heads, key_dim, value_heads, value_dim, .. } = delta;
     let shared = value_heads / key_heads;
     if shared == 1 {
@@ -265,7 +265,7 @@ pub(super) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
 
 /// Makes one tensor of the matrices of a layer's experts, of the norms of a layer's heads, and of the projections of
 /// residual streams, and two of what expands latents.
-pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
+pub(crate) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
     let mut stacks: BTreeMap<String, Vec<(usize, Tensor, Vec<String>)>> = BTreeMap::new();
     let mut others = Vec::new();
     for tensor in std::mem::take(tensors) {
@@ -283,10 +283,11 @@ pub(super) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
             let part = if tensor.is_vector { part.reshape([1, part.elements()]) } else { part };
             stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part, tensor.files));
         } else if let (Some(stem), Some(latent)) = (path.strip_suffix("attn_kv_b"), config.latent) {
-            let keys = config.head_dim - config.rope.dims;
+            let keys = config.attention.head_dim - config.rope.dims;
             for (name, rows) in [("attn_k_b", 0..keys), ("attn_v_b", keys..keys + latent.value_dims)] {
                 let name = format!("{stem}{name}.weight");
-                others.push(tensor.head_rows(name, config.heads, rows).made_of(tensor.files.clone()));
+                others
+                    .push(tensor.head_rows(name, config.attention.heads, rows).made_of(tensor.files.clone()));
             }
         } else {
             let is_gate = path.ends_with("ffn_gate_inp_shexp");
@@ -340,7 +341,8 @@ mod tests {
 
     #[test]
     fn halves_become_neighbours() {
-        let config = Config { head_dim: 8, ..crate::config::tests::small() };
+        let mut config = crate::config::tests::small();
+        config.attention.head_dim = 8;
         let config = Config { rope: crate::RopeConfig { dims: 6, ..config.rope.clone() }, ..config };
         let mut tensors = vec![
             ExportTensor::whole("blk.0.attn_q.weight".into(), counting(&[16, 1])),

@@ -1,0 +1,85 @@
+//! What differs between the layers of a model.
+
+use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
+
+/// What differs between layers, an entry for each. Without a list, the family decides.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LayerLists {
+    /// Which layers choose positions themselves. Others take the choice of the last one that does.
+    pub indexed: Option<Vec<bool>>,
+    /// The width inside each feed-forward block.
+    pub widths: Option<Vec<usize>>,
+    /// How many standard deviations above their mean the gates of each layer begin, if they do not have their usual values.
+    pub gate_cutoffs: Option<Vec<Option<f32>>>,
+    /// The one block of each layer, if layers have but one.
+    pub lone_blocks: Option<Vec<LoneBlock>>,
+    /// Which layers keep a state per sequence in place of keys and values.
+    pub recurrent: Option<Vec<bool>>,
+    /// Which layers have experts.
+    pub sparse: Option<Vec<bool>>,
+    /// How many experts each token gets.
+    pub experts_per_token: Option<Vec<usize>>,
+    /// Which layers rotate queries and keys.
+    pub rotated: Option<Vec<bool>>,
+    /// Which layers have the window.
+    pub windowed: Option<Vec<bool>>,
+}
+
+/// What a layer of one block has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoneBlock {
+    /// Attention.
+    Attention,
+    /// A state space.
+    StateSpace,
+    /// A feed-forward block.
+    FeedForward,
+}
+
+impl Keyed for LayerLists {
+    const KEYS: &'static [Key<LayerLists>] = &[
+        Key::size("feed-forward size of a layer", ["layer_widths", ""], MAX_SIZE, |lists| &mut lists.widths),
+        Key::any(["recurrent_layers", ""], |lists| &mut lists.recurrent),
+        Key::any(["sparse_layers", ""], |lists| &mut lists.sparse),
+        Key::size(
+            "number of experts per token of a layer",
+            ["experts_per_token", ""],
+            MAX_EXPERTS,
+            |lists| &mut lists.experts_per_token,
+        ),
+    ];
+}
+
+impl LayerLists {
+    /// Whether a layer keeps a state per sequence in place of keys and values, as far as the configuration says.
+    pub(crate) fn is_recurrent(&self, layer: usize) -> bool {
+        self.recurrent.as_ref().is_some_and(|layers| layers[layer])
+    }
+
+    /// Checks that all lists have an entry for each layer.
+    pub(crate) fn check(&self, layers: usize) -> Result<(), String> {
+        fn count<T>(list: &Option<Vec<T>>) -> Option<usize> {
+            list.as_ref().map(Vec::len)
+        }
+        for (what, count) in [
+            ("list of rotated ones", count(&self.rotated)),
+            ("list of windowed ones", count(&self.windowed)),
+            ("list of sparse ones", count(&self.sparse)),
+            ("list of indexed ones", count(&self.indexed)),
+            ("list of recurrent ones", count(&self.recurrent)),
+            ("list of their blocks", count(&self.lone_blocks)),
+            ("list of feed-forward sizes", count(&self.widths)),
+            ("list of shares of gates", count(&self.gate_cutoffs)),
+            ("list of experts per token", count(&self.experts_per_token)),
+        ] {
+            if let Some(count) = count.filter(|&count| count != layers) {
+                return Err(format!("{layers} layers, but {count} in the {what}"));
+            }
+        }
+        key::check(self)?;
+        match self.gate_cutoffs.iter().flatten().flatten().find(|cutoff| !cutoff.is_finite()) {
+            Some(cutoff) => Err(format!("gates cannot begin {cutoff} standard deviations above their mean")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The function inside a feed-forward block.
+
+use graph::Value;
+use graph::ops::Unary;
+use weights::{MetaValue, Metadata};
+
+use super::Context;
+use crate::Error;
+use crate::key::Field;
+
+/// The function inside a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// A function of one element.
+    Unary(Unary),
+    /// `max(x, 0)²`
+    ReluSquared,
+}
+
+/// The function of a feed-forward block, by the name that Hugging Face files have for it.
+impl Field for Activation {
+    fn kind(&self) -> &'static str {
+        "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu or relu2"
+    }
+
+    fn read_json(&mut self, value: &serde_json::Value) -> Option<()> {
+        *self = Activation::from_hugging_face(value.as_str()?).ok()?;
+        Some(())
+    }
+
+    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error> {
+        let name = metadata.required::<&str>(key)?;
+        *self =
+            Activation::from_hugging_face(name).map_err(|message| Error::config("GGUF metadata", message))?;
+        Ok(())
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        self.to_hugging_face().into()
+    }
+
+    fn to_gguf(&self) -> Option<MetaValue> {
+        Some(self.to_hugging_face()?.into())
+    }
+}
+
+impl Default for Activation {
+    fn default() -> Activation {
+        Activation::Unary(Unary::Silu)
+    }
+}
+
+impl Activation {
+    /// The function with the name that `config.json` has for it.
+    ///
+    /// # Errors
+    /// If there is none, listing those there are.
+    pub(crate) fn from_hugging_face(name: &str) -> Result<Activation, String> {
+        Ok(match name {
+            "silu" | "swish" => Activation::Unary(Unary::Silu),
+            "gelu" => Activation::Unary(Unary::Gelu),
+            "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::Unary(Unary::GeluTanh),
+            "quick_gelu" => Activation::Unary(Unary::GeluQuick),
+            "relu" => Activation::Unary(Unary::Relu),
+            "relu2" => Activation::ReluSquared,
+            _ => {
+                return Err(format!(
+                    "the activation `{name}` is not supported; known: silu, gelu, gelu_pytorch_tanh, quick_gelu, \
+                     relu, relu2"
+                ));
+            }
+        })
+    }
+
+    /// The name in Hugging Face files, which a function of ours may lack.
+    pub(crate) fn to_hugging_face(self) -> Option<&'static str> {
+        match self {
+            Activation::Unary(Unary::Silu) => Some("silu"),
+            Activation::Unary(Unary::Gelu) => Some("gelu"),
+            Activation::Unary(Unary::GeluTanh) => Some("gelu_pytorch_tanh"),
+            Activation::Unary(Unary::GeluQuick) => Some("quick_gelu"),
+            Activation::Unary(Unary::Relu) => Some("relu"),
+            Activation::Unary(_) => None,
+            Activation::ReluSquared => Some("relu2"),
+        }
+    }
+
+    /// The value of the function for each element.
+    pub(super) fn build<V>(self, context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
+        match self {
+            Activation::Unary(unary) => Ok(context.graph.op(unary, &[x])?),
+            Activation::ReluSquared => {
+                let x = context.graph.relu(x)?;
+                Ok(context.graph.mul(x, x)?)
+            }
+        }
+    }
+}
