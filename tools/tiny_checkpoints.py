@@ -384,6 +384,11 @@ MODELS = {
         "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32, "embedding_multiplier": 3.0,
         "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, "tie_word_embeddings": True,
     }),
+    "granite_moe_shared": ("GraniteMoeShared", {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 24, "shared_intermediate_size": 20,
+        "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0,
+        "tie_word_embeddings": True,
+    }),
     "gpt2": ("GPT2LMHeadModel", {**TEN, "num_attention_heads": 3, "hidden_size": 30, **TIED}),
     "gpt2_unscaled": ("GPT2LMHeadModel", {
         **TEN, "n_inner": 24, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True, "activation_function": "relu",
@@ -433,6 +438,7 @@ MODELS = {
     "falcon_sequential": ("Falcon", {
         **TEN, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "tie_word_embeddings": False,
     }),
+    "arcee": ("Arcee", {**TEN, "rope_parameters": THETA}),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -598,7 +604,7 @@ GGUF = {
     "olmoe": False, "granite_moe": True, "ministral3": True, "gpt2": False, "gpt_neox": False, "gpt_neox_sequential": False,
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
-    "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False,
+    "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {

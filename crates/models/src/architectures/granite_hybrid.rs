@@ -5,14 +5,13 @@ use serde_json::json;
 
 use super::Architecture;
 use super::granite;
-use super::granite_moe::EXPERT_NAMES;
+use super::granite_moe::{EXPERT_NAMES, SHARED_NAMES, split_shared};
 use super::llama::NAMES;
 use super::mamba::{self, MAMBA_NAMES, expect_silu, without_positions};
 use super::mamba2::{HEAD_NAMES, with_state_spaces};
 use crate::config::ConfigKeys;
 use crate::key::GgufKeys;
-use crate::layout::{Layout, one_after_the_other};
-use crate::names::NameTable;
+use crate::layout::Layout;
 use crate::{Config, Decoder, Error, Rope, WeightTypes};
 
 /// Granite 4.
@@ -53,12 +52,6 @@ pub(crate) const GRANITE_HYBRID: Architecture = Architecture {
     decoder: granite_hybrid,
     ..granite::GRANITE
 };
-
-/// The block that every token gets, gate and up one on the other.
-const SHARED_NAMES: NameTable = &[
-    ("layers.#.shared_mlp.input_linear", "blk.#.ffn_gate_up_shexp"),
-    ("layers.#.shared_mlp.output_linear", "blk.#.ffn_down_shexp"),
-];
 
 /// The keys of the state spaces of hybrid models.
 pub(super) const STATE_SPACE_KEYS: &[(&str, &str)] = &[
@@ -110,16 +103,7 @@ fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
 }
 
 fn layout(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
-    for layer in 0..config.layers {
-        let name = |stem: &str| format!("blk.{layer}.{stem}.weight");
-        let (width, [gate, up, down]) = match config.experts.map(|experts| experts.shared_width) {
-            Some(width) => (width.unwrap_or(0), ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"]),
-            None => (config.feed_forward, ["ffn_gate", "ffn_up", "ffn_down"]),
-        };
-        let parts = [(name(gate), width), (name(up), width)];
-        layout.take_apart(&name("ffn_gate_up_shexp"), 0, one_after_the_other(parts))?;
-        layout.rename(&name("ffn_down_shexp"), &name(down));
-    }
+    split_shared(layout, config)?;
     mamba::layout(layout, config)
 }
 

@@ -1,5 +1,6 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod arcee;
 mod bamba;
 mod bert;
 mod cohere;
@@ -174,6 +175,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3_5::QWEN3_5_MOE_VISION,
     granite::GRANITE,
     granite_moe::GRANITE_MOE,
+    granite_moe::GRANITE_MOE_SHARED,
     phi::PHI,
     phi3::PHI3,
     smollm3::SMOLLM3,
@@ -213,6 +215,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     seed_oss::SEED_OSS,
     falcon::FALCON,
     nemotron::NEMOTRON,
+    arcee::ARCEE,
     gpt_oss::GPT_OSS,
     llama4::LLAMA4,
     llama4::LLAMA4_VISION,

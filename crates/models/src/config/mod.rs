@@ -97,7 +97,7 @@ impl Keyed for Config {
         }),
         Key::any(["norm_eps", ""], |config| &mut config.norm_eps),
         Key::any(["hidden_act", ""], |config| &mut config.activation),
-        Key::any(["use_parallel_residual", "use_parallel_residual"], |config| &mut config.parallel_residual),
+        Key::any(["use_parallel_residual", ""], |config| &mut config.parallel_residual),
         Key::positive("logit softcap", ["final_logit_softcapping", "final_logit_softcapping"], |config| {
             &mut config.logit_softcap
         }),

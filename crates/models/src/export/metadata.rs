@@ -119,6 +119,9 @@ fn is_near(found: &Rope, expected: &Rope) -> bool {
 fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     let mut keys = key::gguf_entries(config);
     keys.push(("block_count", size(config.layers)));
+    // Only files of some families have these, though all are written with them; what is read back shows it.
+    keys.extend(config.parallel_residual.map(|parallel| ("use_parallel_residual", parallel.into())));
+    keys.extend(config.attention.clip_qkv.map(|limit| ("attention.clamp_kqv", limit.into())));
     let widths = match config.lists.widths.as_deref() {
         Some(widths) => sizes(widths),
         None => in_layers(config, LoneBlock::FeedForward, lone_width(config)),

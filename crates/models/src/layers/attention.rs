@@ -54,11 +54,9 @@ impl Keyed for AttentionConfig {
         Key::size("head size", ["head_dim", ""], MAX_HEAD, |attention| &mut attention.head_dim),
         Key::any(["attention_k_eq_v", ""], |attention| &mut attention.keys_as_values),
         Key::any(["num_kv_shared_layers", ""], |attention| &mut attention.shared_layers),
-        Key::positive(
-            "limit of queries, keys and values",
-            ["clip_qkv", "attention.clamp_kqv"],
-            |attention| &mut attention.clip_qkv,
-        ),
+        Key::positive("limit of queries, keys and values", ["clip_qkv", ""], |attention| {
+            &mut attention.clip_qkv
+        }),
         Key::any(["unit_queries", ""], |attention| &mut attention.unit_queries),
         Key::positive(
             "attention softcap",

@@ -102,7 +102,10 @@ impl IrregularKeys {
     /// The heads, by default as many of each kind, which divide the residual stream.
     fn attention(&self, hidden: usize, keys: &Map<String, Value>) -> Result<AttentionConfig, String> {
         let heads = keys.get("num_attention_heads").and_then(Value::as_u64).unwrap_or(0) as usize;
-        let head_dim = hidden.checked_div(heads).unwrap_or(0);
+        if heads == 0 {
+            return Err("`num_attention_heads` is 0".into());
+        }
+        let head_dim = hidden / heads;
         let mut attention = AttentionConfig { kv_heads: heads, head_dim, ..AttentionConfig::default() };
         key::read_json(&mut attention, keys)?;
         attention.global_heads = self.layers.global_heads(attention.kv_heads);
