@@ -10,8 +10,10 @@ use text::Tokenizer;
 use weights::Format;
 
 use crate::Error;
-use crate::classifier::{ClassifierConfig, PairTemplate, ScoreActivation};
+use crate::activation::ScoreActivation;
+use crate::classifier_files::ClassifierConfig;
 use crate::compiled::{CompiledPlan, Loaded, LoadedGraph, Program};
+use crate::pair_template::PairTemplate;
 use crate::plan::{Plan, Task};
 use crate::texts::{self, TextRows};
 use crate::vectors::Tokens;

@@ -12,8 +12,9 @@ use models::Checkpoint;
 use tensor::{DType, Shape, Tensor};
 use text::Tokenizer;
 
+use crate::config::FloatType;
 use crate::error::InvalidField;
-use crate::huggingface::TransformersModel;
+use crate::huggingface::{LoadOptions, TransformersModel};
 use crate::plan::{Identity, Plan, Task};
 use crate::{Error, memory};
 
@@ -197,24 +198,34 @@ impl CompiledPlan {
             let tokenizer = scope.spawn(|| plan.tokenizer());
             let program = match graph {
                 Some(graph) => graph.init(&plan, session, progress).map(Program::Graph),
-                None => {
-                    let threads = session.devices()[0].threads();
-                    memory::check(plan.weight_bytes().unwrap_or(0), 0, 0)
-                        .map_err(Error::from)
-                        .and_then(|()| TransformersModel::load(&plan, task, threads))
-                        .map(|model| Program::Transformers(Arc::new(model)))
-                }
+                None => load_elsewhere(&plan, task, session.devices()[0].threads()),
             };
             (program, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let program = program?;
         let tokenizer = Arc::new(match (tokenizer, &program) {
             // Of a kind that is not read here, or made by code of the model. Our own error says more if there is none.
-            (Err(error), Program::Transformers(model)) => model.tokenizer(&plan).map_err(|_| error)?,
+            (Err(error), Program::Transformers(model)) => model.tokenizer().map_err(|_| error)?,
             (tokenizer, _) => tokenizer?,
         });
         Ok(Loaded { plan, tokenizer, program })
     }
+}
+
+/// Has Transformers load the model of a plan whose files are here, to compute with so many threads.
+fn load_elsewhere(plan: &Plan, task: Task, threads: usize) -> Result<Program, Error> {
+    memory::check(plan.weight_bytes().unwrap_or(0), 0, 0)?;
+    let config = plan.config();
+    let model = TransformersModel::load(&LoadOptions {
+        python: config.python.as_deref(),
+        folder: plan.folder(),
+        architecture: plan.architecture(),
+        writes: task == Task::Write,
+        dtype: config.weights_dtype.map(FloatType::dtype),
+        trust_remote_code: config.trust_remote_code,
+        threads,
+    })?;
+    Ok(Program::Transformers(Arc::new(model)))
 }
 
 impl CompiledGraph {

@@ -6,9 +6,11 @@ use graph::{Bindings, Dim, Kind};
 use models::state;
 use tensor::{Buffer, DType, ReadGuard};
 
+use crate::Error;
 use crate::batch::{Batch, BatchInputs};
-use crate::kv_cache::{PageCopy, SLOTS_PER_SEQUENCE, SequenceId};
-use crate::{Error, OutOfMemory};
+use crate::error::OutOfMemory;
+use crate::kv_cache::{PageCopy, SequenceId};
+use crate::limits::SLOTS_PER_SEQUENCE;
 
 /// A model with what it keeps of the texts that it reads.
 pub struct Runner(Box<dyn StepModel>);

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use weights::Metadata;
 
 use crate::Error;
-use crate::classifier::MessageFormat;
 use crate::pooling::Pooling;
 
 /// How GGUF numbers the pooling of models that score texts.
@@ -73,6 +72,26 @@ impl Transformer {
     /// Whether the files list inputs.
     pub(crate) fn lists_inputs(&self) -> bool {
         self.modality_config.is_some()
+    }
+}
+
+/// How texts become a conversation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct MessageFormat {
+    /// Whether contents are lists of parts.
+    pub(crate) is_structured: bool,
+    /// Variables of the chat template.
+    pub(crate) variables: Map<String, Value>,
+}
+
+impl MessageFormat {
+    /// The source of the chat template, if the files state one here, and the name of the one to use.
+    pub(crate) fn template(&self) -> (Option<String>, String) {
+        match self.variables.get("chat_template").and_then(Value::as_str) {
+            Some(source) if source.contains('{') => (Some(source.to_string()), "default".to_string()),
+            Some(name) => (None, name.to_string()),
+            None => (None, "default".to_string()),
+        }
     }
 }
 

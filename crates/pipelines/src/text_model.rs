@@ -8,16 +8,17 @@ use tensor::DType;
 use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
 use crate::compiled::{CompiledPlan, Loaded, Program};
+use crate::error::OutOfMemory;
 use crate::huggingface::TransformersRunner;
-use crate::kv_cache::SLOTS_PER_SEQUENCE;
+use crate::limits::SLOTS_PER_SEQUENCE;
 use crate::plan::Plan;
 use crate::runner::Runner;
-use crate::{Error, FetchProgress, OutOfMemory, memory};
+use crate::{Error, memory};
 
 /// A model ready to write.
 pub struct TextModel {
     loaded: Loaded,
-    grammars: GrammarCompiler,
+    grammars: Arc<GrammarCompiler>,
 }
 
 impl CompiledPlan {
@@ -31,9 +32,9 @@ impl CompiledPlan {
         session: &InferenceSession,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
-        check_writes(self.plan())?;
+        self.plan().expect_text()?;
         let loaded = self.init(session, progress)?;
-        let grammars = GrammarCompiler::new(Arc::clone(&loaded.tokenizer));
+        let grammars = Arc::new(GrammarCompiler::new(Arc::clone(&loaded.tokenizer)));
         Ok(TextModel { loaded, grammars })
     }
 }
@@ -44,7 +45,7 @@ impl TextModel {
     /// # Errors
     /// As [`Plan::compile`] and [`CompiledPlan::load_text`].
     pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<TextModel, Error> {
-        check_writes(&plan)?;
+        plan.expect_text()?;
         plan.compile(session)?.load_text(session, &mut |_| ())
     }
 
@@ -55,10 +56,10 @@ impl TextModel {
     pub fn from_plan_with(
         session: &InferenceSession,
         plan: Plan,
-        fetch: &(dyn Fn(FetchProgress<'_>) + Sync),
+        fetch: &(dyn Fn(sources::Progress<'_>) + Sync),
         load: &mut dyn FnMut(Progress),
     ) -> Result<TextModel, Error> {
-        check_writes(&plan)?;
+        plan.expect_text()?;
         plan.checked()?.fetch(fetch)?.compile(session)?.load_text(session, load)
     }
 
@@ -83,7 +84,7 @@ impl TextModel {
     }
 
     /// Compiles constraints for its tokenizer.
-    pub fn grammars(&self) -> &GrammarCompiler {
+    pub fn grammars(&self) -> &Arc<GrammarCompiler> {
         &self.grammars
     }
 
@@ -144,9 +145,4 @@ impl TextModel {
         memory::check(0, cache.saturating_add(states), tokens)?;
         Runner::with_slots(model, pages, slots, self.vocab())
     }
-}
-
-/// Checks that the model writes.
-fn check_writes(plan: &Plan) -> Result<(), Error> {
-    if plan.makes_text() { Ok(()) } else { Err(Error::not_for_text(plan)) }
 }

@@ -14,8 +14,9 @@ use std::time::Instant;
 
 use async_channel::{Receiver, Sender, TryRecvError, TrySendError};
 
-use crate::generator::guarded;
-use crate::{Error, QueueUnit};
+use crate::Error;
+use crate::error::QueueUnit;
+use crate::isolation::guarded;
 
 /// Jobs that wait for the worker to take them, unless it queues more; callers that hand in another wait too.
 pub(crate) const QUEUE: usize = 64;

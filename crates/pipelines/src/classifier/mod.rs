@@ -1,8 +1,5 @@
 //! Scores of texts and of pairs of texts, from any thread, blocking or async.
 
-mod activation;
-mod config;
-mod pair_template;
 mod request;
 
 use std::future::poll_fn;
@@ -12,15 +9,13 @@ use std::sync::Arc;
 use engine::InferenceSession;
 use futures_core::Stream;
 
-pub use activation::ScoreActivation;
-pub(crate) use config::{ACTIVATION_KEY, ClassifierConfig, MessageFormat};
-pub(crate) use pair_template::{PairTemplate, RERANK_KEY};
 pub use request::{
     Classification, ClassificationParameters, ClassificationRequest, ClassificationText, Ranked, Ranking,
     RerankRequest,
 };
 
 use crate::Error;
+use crate::activation::ScoreActivation;
 use crate::classification_model::ClassificationModel;
 use crate::plan::Plan;
 use crate::vectors::{AsyncVectorStream, BatchStatus, Job, Tokens, VectorModel, VectorStream, VectorWorker};

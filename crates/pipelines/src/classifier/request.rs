@@ -1,12 +1,11 @@
 //! Texts and pairs as callers have them, their tokens as the model takes them, and their scores.
 
-use super::ScoreActivation;
 use crate::Error;
+use crate::activation::ScoreActivation;
 use crate::classification_model::ClassificationModel;
-use crate::embedder::{EmbeddingPrompt, Truncate, chosen_prompt, invalid_prompt};
 use crate::error::InvalidField;
 use crate::tokenizer::{AddSpecial, PairTokens, ParseSpecial};
-use crate::vectors::Tokens;
+use crate::vectors::{EmbeddingPrompt, Tokens, Truncate, chosen_prompt, invalid_prompt};
 
 /// Texts, and how they are scored.
 #[derive(Debug, Clone, Default)]

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use super::{Auto, PipelineConfig};
+use super::{Auto, KVCacheStrategy, PipelineConfig, PipelineEngine, huggingface};
 use crate::Error;
-use crate::config::{KVCacheStrategy, PipelineEngine};
 use crate::error::InvalidField;
-use crate::huggingface;
+use crate::limits::MIN_PAGE_SIZE;
 
 /// Everything that is wrong, each with its value and what to give instead.
 #[derive(Debug, Default)]
@@ -141,7 +140,5 @@ pub(super) fn ranges(config: &PipelineConfig, problems: &mut Problems) {
     );
 }
 
-/// The attention kernels read pages of this many tokens or more.
-pub(crate) const MIN_PAGE_SIZE: usize = 16;
 /// More than the longest context: a longer page would hold nothing more.
 const MAX_PAGE_SIZE: usize = 1 << 24;

@@ -11,6 +11,7 @@ use tensor::DeviceSpec;
 use super::PipelineConfig;
 use super::check::{Problems, ranges};
 use crate::config::{FloatType, KVCacheStrategy, PipelineEngine, RopeType, SupportedEncoding};
+use crate::error::UnknownField;
 
 /// A field of [`PipelineConfig`]: a row of [`FIELDS`](super::FIELDS).
 pub struct Field {
@@ -123,16 +124,6 @@ impl Field {
             UnknownField { name: name.to_string(), nearest: nearest(&plain, names.copied()) }
         })
     }
-}
-
-/// A name that no field has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no field `{name}`{}", .nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?")))]
-pub struct UnknownField {
-    /// The name.
-    pub name: String,
-    /// The name most like it.
-    pub nearest: Option<&'static str>,
 }
 
 impl Kind {

@@ -10,7 +10,8 @@ use engine::devices::Platform;
 use tensor::{DType, DeviceSpec};
 
 use super::{FIELDS, FloatType, KVCacheStrategy, PipelineConfig, SupportedEncoding, WeightsFormat};
-use crate::{Error, SamplingOptions};
+use crate::Error;
+use crate::sampling::SamplingOptions;
 
 /// Gives a tensor of a checkpoint the name that its architecture knows; `None` keeps the name it has.
 #[derive(Clone)]

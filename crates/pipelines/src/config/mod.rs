@@ -6,6 +6,7 @@ mod enums;
 mod field;
 mod file;
 mod files;
+mod huggingface;
 mod layers;
 mod methods;
 mod serialize;
@@ -22,14 +23,15 @@ use serde_json::Value;
 use tensor::DeviceSpec;
 
 pub use self::cached::Cached;
-pub(crate) use self::check::{MIN_PAGE_SIZE, Problems, check};
+pub(crate) use self::check::{Problems, check};
 pub use self::enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 use self::field::Setting;
-pub use self::field::{Auto, Field, Item, Kind, UnknownField};
+pub use self::field::{Auto, Field, Item, Kind};
 pub use self::file::{SettingsTable, TableSetting};
 pub use self::layers::{Layers, Origin, UnknownVariable};
 pub use self::methods::WeightsConverter;
 pub(crate) use self::methods::{ONE_DEVICE, names};
+pub use crate::error::UnknownField;
 pub use sources::{
     FilesByFormat, HuggingFaceRepo, QuantizationEncoding, RepoOptions, RepoType, SupportedEncoding,
     UnknownName, WeightsFormat,

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use engine::InferenceSession;
 use futures_core::Stream;
 
-pub use options::{EmbeddingParameters, EmbeddingPrompt, Truncate};
-pub(crate) use options::{chosen_prompt, invalid_prompt};
+pub use options::EmbeddingParameters;
 pub use request::{Embedding, EmbeddingRequest, EmbeddingText};
 pub use stream::{AsyncEmbeddingStream, EmbeddingStream};
 

@@ -1,12 +1,11 @@
 //! How texts become vectors: what requests ask for, and what the model's files say.
 
-use std::collections::BTreeMap;
-
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
 use crate::error::InvalidField;
 use crate::pooling::Pooling;
 use crate::sentence_transformers::EmbeddingConfig;
+use crate::vectors::{EmbeddingPrompt, Truncate, chosen_prompt, invalid_prompt};
 
 /// How texts become vectors. What a request leaves open is as the embedder was started, and what that leaves open is
 /// as the model's files say.
@@ -27,37 +26,6 @@ pub struct EmbeddingParameters {
     pub max_tokens: Option<usize>,
     /// What stands before every text that is no tokens yet.
     pub prompt: Option<EmbeddingPrompt>,
-}
-
-/// What happens to a text of more tokens than the model takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Truncate {
-    /// It is an error.
-    #[default]
-    Never,
-    /// Its last tokens are left out; those that the model wants around a text stay.
-    Right,
-    /// Its first tokens are left out; those that the model wants around a text stay.
-    Left,
-}
-
-impl Truncate {
-    /// So many tokens of a text.
-    pub(crate) fn keep(self, tokens: &[u32], count: usize) -> &[u32] {
-        match self {
-            Truncate::Left => &tokens[tokens.len() - count..],
-            Truncate::Never | Truncate::Right => &tokens[..count],
-        }
-    }
-}
-
-/// What stands before a text, to tell the model what it is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EmbeddingPrompt {
-    /// One that the model's files name, such as `query`.
-    Named(String),
-    /// A text.
-    Text(String),
 }
 
 /// How the texts of one request become vectors: every choice made.
@@ -147,34 +115,6 @@ fn prompt(files: &EmbeddingConfig, wanted: Option<&EmbeddingPrompt>) -> Result<S
         return Err(invalid_prompt(&format!("{text:?}"), fix.to_string()));
     }
     Ok(text)
-}
-
-/// The text of the prompt that is wanted, or else of the one that is used by default; `None` if there is none.
-pub(crate) fn chosen_prompt(
-    prompts: &BTreeMap<String, String>,
-    default: Option<&str>,
-    wanted: Option<&EmbeddingPrompt>,
-) -> Result<Option<String>, InvalidField> {
-    let name = match (wanted, default) {
-        (Some(EmbeddingPrompt::Text(text)), _) => return Ok(Some(text.clone())),
-        (Some(EmbeddingPrompt::Named(name)), _) => name,
-        (None, Some(name)) => name,
-        (None, None) => return Ok(None),
-    };
-    let text = prompts.get(name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
-        let fix = if names.is_empty() {
-            "the model's files name no prompts; give its text".to_string()
-        } else {
-            format!("the model's files name {}", names.join(", "))
-        };
-        invalid_prompt(name, fix)
-    });
-    text.map(Some)
-}
-
-pub(crate) fn invalid_prompt(value: &str, fix: String) -> InvalidField {
-    InvalidField { field: "prompt", value: value.to_string(), fix }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Texts as callers have them, and their tokens as the model takes them.
 
 use super::Settled;
-use super::options::{EmbeddingParameters, Truncate};
+use super::options::EmbeddingParameters;
 use crate::Error;
 use crate::embedding_model::EmbeddingModel;
 use crate::tokenizer::{AddSpecial, ParseSpecial};
-use crate::vectors::Tokens;
+use crate::vectors::{Tokens, Truncate};
 
 /// Texts, and how they become vectors.
 #[derive(Debug, Clone, Default)]

@@ -6,6 +6,7 @@ use async_channel::Sender;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
+use crate::vectors::{EmbeddingPrompt, Truncate};
 
 const MEAN: EmbeddingParameters = EmbeddingParameters {
     pooling: Some(Pooling::Mean),

@@ -16,8 +16,8 @@ use crate::batch::Slice;
 use crate::error::InvalidField;
 use crate::kv_cache::Sequence;
 use crate::runner::Logits;
-use crate::sampler::{Logprobs, LogprobsMode, Row, Sampled, Sampler, SamplingParams, TokenCounts};
-use crate::sampling_options::SamplingOptions;
+use crate::sampler::{Logprobs, Row, Sampled, Sampler, TokenCounts};
+use crate::sampling::{LogprobsMode, SamplingOptions, SamplingParams};
 
 /// What the generator keeps of a sequence in addition to its tokens.
 pub(super) struct Active {

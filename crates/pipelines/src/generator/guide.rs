@@ -2,8 +2,8 @@
 
 use text::constraint::{Matcher, TokenMask};
 
-use super::guarded;
 use crate::Error;
+use crate::isolation::guarded;
 
 /// Which tokens a constrained sequence may take next.
 pub(super) struct Guide {

@@ -3,7 +3,6 @@
 mod active;
 mod event;
 mod guide;
-mod limits;
 mod prepared;
 mod reasoning;
 mod request;
@@ -14,11 +13,9 @@ mod step_budget;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use active::{Active, Outcome, Run};
 pub use event::{Event, EventKind, FinishReason, TokenLogprob, TokenLogprobs, Warning};
@@ -33,23 +30,24 @@ pub use status::{FinishedRequests, Histogram, Status};
 
 use crate::Error;
 use crate::batch::{Batch, Slice};
+#[cfg(test)]
+use crate::isolation::Faults;
+use crate::isolation::{self, Isolated, Ran, guarded};
 use crate::kv_cache::{PrefixCache, Sequence, SequenceId};
-use crate::plan::Plan;
 use crate::runner::{Logits, Runner};
 use crate::sampler::Sampler;
-use crate::sampling_options::SamplingOptions;
+use crate::sampling::SamplingOptions;
 use crate::scheduler::Scheduler;
-use crate::text_model::TextModel;
 use guide::Guide;
 use step_budget::StepBudget;
+use text::{GrammarCompiler, Tokenizer};
 
 /// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
 /// how its prompt was cut into steps.
 pub struct Generator {
-    model: Arc<TextModel>,
-    limits: RequestLimits,
-    sampling: SamplingOptions,
-    enable_echo: bool,
+    options: GeneratorOptions,
+    tokenizer: Arc<Tokenizer>,
+    grammars: Arc<GrammarCompiler>,
     runner: Runner,
     scheduler: Scheduler,
     sampler: Sampler,
@@ -65,61 +63,48 @@ pub struct Generator {
     pub(crate) faults: Faults,
 }
 
-impl Generator {
-    /// A generator with nothing to do, with the limits of the model's plan.
-    ///
-    /// # Errors
-    /// As [`Generator::with_plan`].
-    pub fn new(model: Arc<TextModel>) -> Result<Generator, Error> {
-        let plan = model.plan().clone();
-        Generator::with_plan(model, &plan)
-    }
+/// What a generator is started with, beside a model to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GeneratorOptions {
+    /// Which requests it takes.
+    pub(crate) requests: RequestLimits,
+    /// How tokens are chosen if a request leaves it open.
+    pub(crate) sampling: SamplingOptions,
+    /// Whether requests may ask for log-probabilities of prompt tokens.
+    pub(crate) enable_echo: bool,
+    /// The time that a step may take while texts are written, for which prompts are cut; zero is no limit.
+    pub(crate) step_time: Duration,
+}
 
-    /// A generator with nothing to do, with the limits of another plan of the same model ([`Plan::with`]).
-    ///
-    /// # Errors
-    /// If the model or the cache does not fit into memory.
-    pub fn with_plan(model: Arc<TextModel>, plan: &Plan) -> Result<Generator, Error> {
-        let page_size = model.page_size();
-        let num_pages = limits::num_pages(plan, page_size)?;
-        // First of all, as it finds out whether there is memory for so many pages.
-        let runner = model.runner_with_slots(num_pages, plan.memory()?.state_slots)?;
-        let cache = limits::cache(plan, num_pages, page_size)?;
-        let config = plan.config();
-        let limits = RequestLimits {
-            vocab: model.vocab(),
-            context_length: plan.context_length(),
-            max_length: plan.max_length()?,
-            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
-            capacity: cache.capacity(),
-        };
-        Ok(Generator {
-            limits,
+impl Generator {
+    /// A generator with nothing to do. `runner` has the pages and slots of the scheduler's cache.
+    pub(crate) fn from_parts(
+        runner: Runner,
+        scheduler: Scheduler,
+        (tokenizer, grammars): (Arc<Tokenizer>, Arc<GrammarCompiler>),
+        options: GeneratorOptions,
+    ) -> Generator {
+        Generator {
+            step_budget: StepBudget::new(options.step_time),
+            options,
+            tokenizer,
+            grammars,
             runner,
-            scheduler: Scheduler::new(limits::limits(plan)?, limits::batching(plan), cache),
+            scheduler,
             sampler: Sampler::default(),
             active: HashMap::new(),
             paused: HashMap::new(),
-            sampling: plan.sampling_defaults(),
-            enable_echo: config.enable_echo,
             next_id: 0,
             stepped: Vec::new(),
             counters: Status::default(),
-            step_budget: StepBudget::new(limits::step_time(plan)),
             #[cfg(test)]
             faults: Faults::default(),
-            model,
-        })
-    }
-
-    /// The model.
-    pub fn model(&self) -> &Arc<TextModel> {
-        &self.model
+        }
     }
 
     /// Which requests it takes.
     pub(crate) fn limits(&self) -> RequestLimits {
-        self.limits
+        self.options.requests
     }
 
     /// Who runs and who waits, and the cache.
@@ -155,8 +140,8 @@ impl Generator {
     /// tenant share the computation of the prompt and its pages.
     pub fn add_all(&mut self, requests: Vec<Request>) -> Vec<Result<SequenceId, Error>> {
         let prepare = |request| {
-            self.limits.check(&request)?;
-            Prepared::new(request, &self.model)
+            self.options.requests.check(&request)?;
+            Prepared::new(request, &self.grammars)
         };
         let prepared = requests.into_iter().map(prepare).collect();
         self.add_prepared(prepared)
@@ -255,16 +240,27 @@ impl Generator {
     }
 
     /// Runs one step, and says what came of it. What goes wrong in one sequence ends that one with
-    /// [`EventKind::Failed`]; the others go on as if it had never been. To find it, a batch that cannot run is run in
-    /// halves.
+    /// [`EventKind::Failed`]; the others go on as if it had never been.
     ///
     /// # Errors
     /// If the model can run none of the step's sequences ([`Generator::stepped`]). They stay as they were, to be aborted
     /// or tried again. If its files have changed, it can run nothing more.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
+        let Some(batch) = self.schedule()? else { return Ok(Vec::new()) };
+        let isolated = isolation::run(batch, &mut |batch| self.attempt(batch))?;
+        self.settle(isolated)
+    }
+
+    /// The sequences of the step that ran last, or failed.
+    pub fn stepped(&self) -> &[SequenceId] {
+        &self.stepped
+    }
+
+    /// The batch of the next step, whose pages are copied; `None` if there is nothing to do.
+    fn schedule(&mut self) -> Result<Option<Batch>, Error> {
         let mut batch = self.scheduler.schedule_beside_decodes(self.step_budget.prefill_tokens());
         if batch.is_empty() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         self.stepped = batch.slices.iter().flat_map(Slice::ids).collect();
         // Some may have given their pages to others just now.
@@ -274,55 +270,7 @@ impl Generator {
             self.runner.steps().begin(&copies);
             Ok(())
         })?;
-        let (mut events, mut failed) = (Vec::new(), Vec::new());
-        self.run(batch, &mut events, &mut failed)?;
-        self.counters.failed_steps += u64::from(!failed.is_empty());
-        if failed.iter().map(|(slice, _)| slice.ids().count()).sum::<usize>() == self.stepped.len() {
-            return Err(failed.swap_remove(0).1);
-        }
-        for (slice, error) in failed {
-            let error = Arc::new(error);
-            for id in slice.ids() {
-                self.fail(id, &error);
-                events.push(Event { id, kind: EventKind::Failed(Arc::clone(&error)) });
-            }
-        }
-        Ok(events)
-    }
-
-    /// The sequences of the step that ran last, or failed.
-    pub fn stepped(&self) -> &[SequenceId] {
-        &self.stepped
-    }
-
-    /// Runs a batch, or else its halves, until each sequence that fails is alone. Results do not depend on who runs
-    /// together, so the others get the same as if nothing had failed.
-    ///
-    /// # Errors
-    /// If the files of the model have changed, which no half would survive.
-    fn run(
-        &mut self,
-        mut batch: Batch,
-        events: &mut Vec<Event>,
-        failed: &mut Vec<(Slice, Error)>,
-    ) -> Result<(), Error> {
-        let began = Instant::now();
-        match self.attempt(&batch) {
-            Ok(logits) => {
-                let (prefill, time) = (self.prefill_tokens(&batch), began.elapsed());
-                self.counters.note_step(&batch, prefill, time);
-                self.step_budget.note(prefill, prefill < batch.num_tokens(), time);
-                events.extend(self.settle(&batch, &logits));
-            }
-            Err(error) if error.is_file_changed() => return Err(error),
-            Err(error) if batch.slices.len() == 1 => failed.push((batch.slices.remove(0), error)),
-            Err(_) => {
-                let slices = batch.slices.split_off(batch.slices.len() / 2);
-                self.run(batch, events, failed)?;
-                self.run(Batch { slices, copies: Vec::new() }, events, failed)?;
-            }
-        }
-        Ok(())
+        Ok(Some(batch))
     }
 
     /// Runs the model, and meanwhile computes which tokens may come next where a grammar says.
@@ -335,11 +283,9 @@ impl Generator {
         #[cfg(test)]
         let faults = &mut self.faults;
         let mut run = || {
-            guarded(|| {
-                #[cfg(test)]
-                faults.strike(batch)?;
-                runner.steps().run_slices(batch)
-            })
+            #[cfg(test)]
+            faults.strike(batch)?;
+            runner.steps().run_slices(batch)
         };
         if guides.is_empty() {
             return run();
@@ -350,8 +296,35 @@ impl Generator {
         })
     }
 
-    /// Takes the tokens of a step that ran, and says what came of it.
-    fn settle(&mut self, batch: &Batch, logits: &Logits) -> Vec<Event> {
+    /// Takes the tokens of a step that ran, ends the sequences that cannot run, and says what came of it.
+    ///
+    /// # Errors
+    /// That of a sequence, if none could run.
+    fn settle(&mut self, isolated: Isolated<Logits>) -> Result<Vec<Event>, Error> {
+        let Isolated { ran, mut failed } = isolated;
+        self.counters.failed_steps += u64::from(!failed.is_empty());
+        if ran.is_empty() {
+            return Err(failed.swap_remove(0).1);
+        }
+        let mut events = Vec::new();
+        for Ran { batch, output: logits, time } in &ran {
+            let prefill = self.prefill_tokens(batch);
+            self.counters.note_step(batch, prefill, *time);
+            self.step_budget.note(prefill, prefill < batch.num_tokens(), *time);
+            events.extend(self.take(batch, logits));
+        }
+        for (slice, error) in failed {
+            let error = Arc::new(error);
+            for id in slice.ids() {
+                self.fail(id, &error);
+                events.push(Event { id, kind: EventKind::Failed(Arc::clone(&error)) });
+            }
+        }
+        Ok(events)
+    }
+
+    /// Takes the tokens of a batch that ran.
+    fn take(&mut self, batch: &Batch, logits: &Logits) -> Vec<Event> {
         let (mut events, mut tokens, mut over) = (Vec::new(), Vec::new(), Vec::new());
         let mut forced = Vec::new();
         for (slice, rows) in batch.rows() {
@@ -387,7 +360,8 @@ impl Generator {
     /// A sequence that has not run, of a request that was checked.
     fn sequence(&mut self, prepared: Prepared) -> Result<Sequence, Error> {
         let Prepared { request, grammar } = prepared;
-        let max_tokens = self.limits.check(&request)?;
+        let options = self.options;
+        let max_tokens = options.requests.check(&request)?;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
         let prompt = request.prompt.clone();
@@ -396,7 +370,7 @@ impl Generator {
         let priority = request.priority;
         let matcher = grammar.map(|grammar| grammar.matcher());
         let prompt_tokens = request.prompt_tokens();
-        let active = Active::new(request, matcher, self.sampling, self.model.tokenizer(), self.enable_echo)?;
+        let active = Active::new(request, matcher, options.sampling, &self.tokenizer, options.enable_echo)?;
         let compute_all = active.scores_prompt();
         self.active.insert(id, active);
         let sequence = Sequence::new(id, prompt, max_tokens);
@@ -425,38 +399,4 @@ impl Generator {
         let prefill = batch.slices.iter().filter(|slice| !decodes(slice.id));
         prefill.map(|slice| slice.tokens.len()).sum()
     }
-}
-
-/// What a test does in place of a step.
-#[cfg(test)]
-pub(crate) type Fault = Box<dyn FnOnce() -> Result<(), Error> + Send>;
-
-/// What goes wrong in steps, for tests.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct Faults {
-    /// Happens in the next step.
-    pub(crate) once: Option<Fault>,
-    /// Whichever batch has one of these cannot run.
-    pub(crate) poisoned: Vec<SequenceId>,
-}
-
-#[cfg(test)]
-impl Faults {
-    fn strike(&mut self, batch: &Batch) -> Result<(), Error> {
-        let found = batch.slices.iter().find(|slice| self.poisoned.contains(&slice.id));
-        assert!(found.is_none(), "poisoned");
-        self.once.take().map_or(Ok(()), |fault| fault())
-    }
-}
-
-/// A panic becomes an error, so that the sequence it happened in is the only one that ends.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error::Defect(panic_message(&*panic))))
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
 }

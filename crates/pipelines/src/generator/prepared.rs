@@ -1,10 +1,9 @@
 //! A request whose constraint is compiled, which takes time: its caller spends that, not the thread that runs the model.
 
-use text::Grammar;
+use text::{Grammar, GrammarCompiler};
 
 use super::request::Request;
 use crate::Error;
-use crate::text_model::TextModel;
 
 /// A request whose constraint is compiled.
 pub(crate) struct Prepared {
@@ -15,8 +14,8 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// # Errors
     /// If the constraint cannot be enforced.
-    pub(crate) fn new(request: Request, model: &TextModel) -> Result<Prepared, Error> {
-        let compile = |constraint| model.grammars().compile(constraint);
+    pub(crate) fn new(request: Request, grammars: &GrammarCompiler) -> Result<Prepared, Error> {
+        let compile = |constraint| grammars.compile(constraint);
         let grammar = request.constraint.as_ref().map(compile).transpose()?;
         Ok(Prepared { request, grammar })
     }

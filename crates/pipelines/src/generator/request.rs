@@ -13,8 +13,7 @@ use text::Constraint;
 use crate::Error;
 use crate::error::InvalidField;
 use crate::generator::ReasoningBudget;
-use crate::sampler::{LogprobsMode, SamplingParams};
-use crate::sampling_options::SamplingOptions;
+use crate::sampling::{LogprobsMode, SamplingOptions, SamplingParams};
 
 /// Changes logits: it gets the tokens of the answer so far, and `f32[vocab]` for the next one. The log-probabilities that
 /// a request wants are those of the model, before this. Called on the thread of the worker, which waits for it. An error

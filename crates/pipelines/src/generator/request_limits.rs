@@ -1,20 +1,20 @@
 //! Which requests a generator takes, known to its callers too: they refuse the others before any work.
 
 use crate::Error;
+use crate::error::TooLong;
 use crate::generator::Request;
-use crate::scheduler::TooLong;
 
 /// What a request must fit into.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestLimits {
-    pub(super) vocab: usize,
+    pub(crate) vocab: usize,
     /// Of the model; `max_length` may be less.
-    pub(super) context_length: usize,
-    pub(super) max_length: usize,
+    pub(crate) context_length: usize,
+    pub(crate) max_length: usize,
     /// For requests that leave it open; `None` if there is no limit.
-    pub(super) max_new_tokens: Option<usize>,
+    pub(crate) max_new_tokens: Option<usize>,
     /// Tokens that the cache holds of one sequence.
-    pub(super) capacity: usize,
+    pub(crate) capacity: usize,
 }
 
 impl RequestLimits {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::config::{KVCacheStrategy, PipelineConfig};
-use crate::sampling_options::SamplingOptions;
+use crate::plan::Plan;
+use crate::text_model::TextModel;
 use crate::tokenizer::{AddSpecial, ParseSpecial, SkipSpecial};
 use crate::{Constraint, ReasoningFormat, ReasoningPhase};
 

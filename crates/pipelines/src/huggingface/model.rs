@@ -1,5 +1,6 @@
 //! A model that Transformers runs.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
@@ -7,20 +8,20 @@ use serde_json::json;
 use tensor::{Buffer, DType};
 use text::Tokenizer;
 
-use super::default_python;
 use super::process::Process;
+use super::{LoadOptions, default_python};
 use crate::Error;
 use crate::batch::Slice;
-use crate::config::PipelineEngine;
 use crate::kv_cache::SequenceId;
-use crate::plan::{Plan, Task};
 use crate::runner::{Logits, refused};
 
 /// A model in a process of its own.
 pub(crate) struct TransformersModel {
     process: Process,
     width: usize,
-    task: Task,
+    writes: bool,
+    folder: PathBuf,
+    trust_remote_code: bool,
     next_runner: AtomicU64,
 }
 
@@ -35,45 +36,44 @@ struct Loaded {
 }
 
 impl TransformersModel {
-    /// Starts a process that loads the model of a plan whose files are here, to compute with so many threads.
+    /// Starts a process that loads a model whose files are here.
     ///
     /// # Errors
     /// If the interpreter cannot be started, lacks a package, or cannot load the model.
-    pub(crate) fn load(plan: &Plan, task: Task, threads: usize) -> Result<TransformersModel, Error> {
-        let config = plan.config();
-        let process = Process::start(&config.python.clone().unwrap_or_else(default_python))?;
+    pub(crate) fn load(options: &LoadOptions<'_>) -> Result<TransformersModel, Error> {
+        let &LoadOptions { folder, architecture, writes, trust_remote_code, .. } = options;
+        let process = Process::start(&options.python.map_or_else(default_python, Path::to_path_buf))?;
         let loaded: Loaded = process.ask(&json!({
             "do": "load",
-            "folder": folder(plan)?,
-            "task": if task == Task::Write { "write" } else { "embed" },
-            "dtype": config.weights_dtype.map(|dtype| match dtype.dtype() {
+            "folder": absolute(folder)?,
+            "task": if writes { "write" } else { "embed" },
+            "dtype": options.dtype.map(|dtype| match dtype {
                 DType::BF16 => "bfloat16",
                 DType::F16 => "float16",
                 _ => "float32",
             }),
-            "trust_remote_code": config.trust_remote_code,
-            "threads": threads,
+            "trust_remote_code": trust_remote_code,
+            "threads": options.threads,
         }))?;
         let Loaded { width, has_cache, transformers, torch } = loaded;
-        tracing::info!("Transformers {transformers} runs {} with PyTorch {torch}", plan.architecture());
-        if task == Task::Write && !has_cache {
+        tracing::info!("Transformers {transformers} runs {architecture} with PyTorch {torch}");
+        if writes && !has_cache {
             tracing::warn!(
-                "{} keeps no cache in Transformers: each token reads the whole text again",
-                plan.architecture()
+                "{architecture} keeps no cache in Transformers: each token reads the whole text again"
             );
         }
-        Ok(TransformersModel { process, width, task, next_runner: AtomicU64::new(0) })
+        let (folder, next_runner) = (folder.to_path_buf(), AtomicU64::new(0));
+        Ok(TransformersModel { process, width, writes, folder, trust_remote_code, next_runner })
     }
 
-    /// The tokenizer of the plan's model as Transformers reads it, for those that are not read here.
+    /// The model's tokenizer as Transformers reads it, for those that are not read here.
     ///
     /// # Errors
     /// If Transformers cannot read it either, or only as Python code.
-    pub(crate) fn tokenizer(&self, plan: &Plan) -> Result<Tokenizer, Error> {
-        let trust_remote_code = plan.config().trust_remote_code;
-        let command =
-            json!({"do": "tokenizer", "folder": folder(plan)?, "trust_remote_code": trust_remote_code});
-        Ok(Tokenizer::from_json(self.process.bytes(&command)?, plan.folder())?)
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        let (folder, trusted) = (absolute(&self.folder)?, self.trust_remote_code);
+        let command = json!({"do": "tokenizer", "folder": folder, "trust_remote_code": trusted});
+        Ok(Tokenizer::from_json(self.process.bytes(&command)?, &self.folder)?)
     }
 
     /// Numbers for each token: the vocabulary, or dims of hidden states.
@@ -83,7 +83,7 @@ impl TransformersModel {
 
     /// The number of logits, if it makes any.
     pub(crate) fn vocab(&self) -> Option<usize> {
-        Some(self.width).filter(|_| self.task == Task::Write)
+        Some(self.width).filter(|_| self.writes)
     }
 
     /// A name for the sequences of a runner.
@@ -183,11 +183,11 @@ fn grow(bytes: &mut Vec<u8>, numbers: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The folder of a plan's model, which code of the model cannot change by changing the current folder.
-fn folder(plan: &Plan) -> Result<String, Error> {
-    let folder = std::path::absolute(plan.folder()).unwrap_or_else(|_| plan.folder().to_path_buf());
+/// A folder by a path that code of the model cannot change by changing the current folder.
+fn absolute(folder: &Path) -> Result<String, Error> {
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     folder.into_os_string().into_string().map_err(|path| Error::Worker {
-        python: PipelineEngine::HuggingFace.to_string(),
+        python: "huggingface".to_string(),
         problem: format!("the path {} is not UTF-8: move the model", path.display()),
     })
 }

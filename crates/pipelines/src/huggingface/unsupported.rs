@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::LoadOptions;
+use crate::Error;
 use crate::batch::Batch;
 use crate::kv_cache::PageCopy;
-use crate::plan::{Plan, Task};
 use crate::runner::{Logits, StepModel};
-use crate::{Error, config};
 
 /// A model that cannot be made.
 pub(crate) enum TransformersModel {}
@@ -15,12 +15,12 @@ pub(crate) enum TransformersModel {}
 pub(crate) struct TransformersRunner(Arc<TransformersModel>);
 
 impl TransformersModel {
-    pub(crate) fn load(_: &Plan, _: Task, _: usize) -> Result<TransformersModel, Error> {
+    pub(crate) fn load(_: &LoadOptions<'_>) -> Result<TransformersModel, Error> {
         let problem = "needs Linux or macOS".to_string();
-        Err(Error::Worker { python: config::PipelineEngine::HuggingFace.to_string(), problem })
+        Err(Error::Worker { python: "huggingface".to_string(), problem })
     }
 
-    pub(crate) fn tokenizer(&self, _: &Plan) -> Result<text::Tokenizer, Error> {
+    pub(crate) fn tokenizer(&self) -> Result<text::Tokenizer, Error> {
         match *self {}
     }
 

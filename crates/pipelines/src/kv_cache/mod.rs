@@ -34,9 +34,6 @@ use paged::Paged;
 use slots::Slots;
 use states::States;
 
-/// Slots that a sequence which runs takes for its state: each step reads one and writes the other.
-pub const SLOTS_PER_SEQUENCE: usize = 2;
-
 /// A page whose contents another page needs before a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageCopy {

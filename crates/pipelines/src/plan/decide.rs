@@ -18,9 +18,9 @@ use crate::config::{
     SupportedEncoding, check, names,
 };
 use crate::error::InvalidField;
-use crate::huggingface::{self, TransformersFacts};
 use crate::memory::{self, MemoryRequest, Room};
 use crate::sentence_transformers::score_tokens;
+use crate::transformers_facts::TransformersFacts;
 use crate::{Error, SamplingOptions};
 
 /// The machine that a model is to run on.
@@ -372,7 +372,7 @@ impl PipelineConfig {
             "save_to_serialized_model_path has no effect with serialized_model_path, which was saved before",
         );
         if let Outline::Transformers(facts) = &model.outline {
-            return huggingface::warnings(self, facts);
+            return facts.warnings(self);
         }
         warn(self.trust_remote_code, "trust_remote_code has no effect: the code of a repo is never run");
         warn(

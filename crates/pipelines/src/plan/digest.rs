@@ -8,7 +8,7 @@ use sources::{WeightsFormat, is_beside_weights};
 use weights::WeightFile;
 
 use super::{Identity, Plan, has_tokenizer};
-use crate::huggingface::TransformersFacts;
+use crate::transformers_facts::TransformersFacts;
 
 /// Bytes at the beginning of a file that count whole. GGUF files have their metadata there.
 const HEAD: usize = 16 << 20;

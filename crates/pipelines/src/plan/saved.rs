@@ -16,7 +16,7 @@ use super::Task;
 use crate::Error;
 use crate::config::{PipelineConfig, Problems};
 use crate::error::InvalidField;
-use crate::quantize::other_metadata;
+use crate::gguf_metadata::other_metadata;
 
 /// The field that names a file to start from.
 const SERIALIZED: &str = "serialized_model_path";

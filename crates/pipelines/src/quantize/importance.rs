@@ -7,7 +7,7 @@ use models::{Checkpoint, Importance};
 use tensor::{Buffer, DType};
 
 use crate::compiled::CheckpointWeights;
-use crate::kv_cache::SLOTS_PER_SEQUENCE;
+use crate::limits::SLOTS_PER_SEQUENCE;
 use crate::runner::GraphRunner;
 use crate::{Batch, Error, Slice};
 

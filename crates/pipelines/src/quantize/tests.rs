@@ -11,7 +11,7 @@ use weights::Weights;
 use super::*;
 use crate::config::{FloatType, PipelineConfig};
 use crate::testing::{config, model_of, save, text_model, try_model, try_plan};
-use crate::{AddSpecial, ParseSpecial, TextModel, visit_logits};
+use crate::{AddSpecial, ParseSpecial, TextModel, Tokenizer, visit_logits};
 
 /// Tokens of any model here.
 const TOKENS: [u32; 7] = [1, 403, 407, 261, 378, 300, 7];

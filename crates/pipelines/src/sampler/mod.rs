@@ -10,7 +10,6 @@
 mod candidates;
 mod filters;
 mod logprobs;
-mod params;
 mod penalties;
 #[cfg(test)]
 mod tests;
@@ -21,14 +20,14 @@ use tensor::philox;
 use self::candidates::select_above;
 use self::filters::{Buffers, Draw};
 pub use self::logprobs::Logprobs;
-pub use self::params::{
-    LARGEST_BIAS, LARGEST_PENALTY, LARGEST_REPETITION_PENALTY, LogprobsMode, MAX_LOGIT_BIAS, MAX_LOGPROBS,
-    SamplingParams,
-};
 pub use self::penalties::TokenCounts;
 use self::penalties::adjust;
 use self::weights::{CHUNK, Scale, mass, maximum};
 use crate::Error;
+pub use crate::sampling::{
+    LARGEST_BIAS, LARGEST_PENALTY, LARGEST_REPETITION_PENALTY, LogprobsMode, MAX_LOGIT_BIAS, MAX_LOGPROBS,
+    SamplingParams,
+};
 
 /// One sequence's next token, to be chosen.
 #[derive(Debug, Clone, Copy)]

@@ -22,7 +22,9 @@ mod waiting;
 use std::collections::VecDeque;
 
 use crate::batch::{Batch, Slice};
-use crate::kv_cache::{KvCache, PrefixCache, SLOTS_PER_SEQUENCE, Sequence, SequenceId};
+use crate::error::TooLong;
+use crate::kv_cache::{KvCache, PrefixCache, Sequence, SequenceId};
+use crate::limits::SLOTS_PER_SEQUENCE;
 pub use waiting::MAX_PASSES;
 use waiting::Waiting;
 
@@ -50,27 +52,6 @@ pub enum Batching {
         /// The common length is a multiple of this, unless it is 1.
         pad_to_multiple_of: usize,
     },
-}
-
-/// Why a sequence can never run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the sequence may grow to {max_tokens} tokens, but the KV cache holds {capacity}: ask for fewer new tokens or a larger cache"
-)]
-pub struct TooLong {
-    /// Tokens the sequence may need.
-    pub max_tokens: usize,
-    /// Tokens that the cache holds of one sequence.
-    pub capacity: usize,
-}
-
-impl TooLong {
-    /// Checks that a cache which holds `capacity` tokens of a sequence could hold one that may grow to `max_tokens`.
-    pub(crate) fn check(tokens: usize, max_tokens: usize, capacity: usize) -> Result<(), TooLong> {
-        // The last token is never run, so it needs no room.
-        let needed = max_tokens.max(tokens + 1) - 1;
-        if needed > capacity { Err(TooLong { max_tokens, capacity }) } else { Ok(()) }
-    }
 }
 
 /// Waiting and running sequences, and the cache they share.

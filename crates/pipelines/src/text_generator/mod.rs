@@ -22,7 +22,7 @@ pub use cache_events::CacheEvents;
 pub use completion::{Completion, PromptToken, Timings, Usage};
 pub use options::TextGeneratorOptions;
 pub use prompt::{Chat, ChatMessage, Prompt, TextRequest};
-pub use queue::{QueueLimits, QueueUnit};
+pub use queue::QueueLimits;
 pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, TextStream};
 pub use worker::HIGH_WATER;
 
@@ -186,7 +186,7 @@ impl TextGenerator {
     pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let request = self.encode(request.into())?;
         let mut tickets = self.queue.try_enter(std::slice::from_ref(&request))?;
-        let prepared = Prepared::new(request, &self.model)?;
+        let prepared = Prepared::new(request, self.model.grammars())?;
         let (stream, submission) = TextStream::new(&self.worker, prepared, tickets.remove(0));
         self.worker.try_submit(vec![submission])?;
         Ok(stream)
@@ -218,7 +218,8 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::stream`], and [`Request::samples`].
     pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
-        let Prepared { request, grammar } = Prepared::new(self.encode(request.into())?, &self.model)?;
+        let Prepared { request, grammar } =
+            Prepared::new(self.encode(request.into())?, self.model.grammars())?;
         let samples = request.samples(count)?;
         let tickets = self.queue.enter(&samples);
         let stream = |(request, ticket)| {
@@ -234,7 +235,7 @@ impl TextGenerator {
     /// computation ([`Generator::add_all`]).
     pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
         let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
         self.worker.submit(submissions);
         stream
     }
@@ -245,7 +246,7 @@ impl TextGenerator {
     /// [`Error::Busy`] if too much waits, and [`Error::Request`] if the requests are more than may ever wait.
     pub fn try_batch(&self, requests: Vec<Request>) -> Result<BatchStream, Error> {
         let tickets = self.queue.try_enter(&requests)?;
-        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
         self.worker.try_submit(submissions)?;
         Ok(stream)
     }
@@ -253,7 +254,7 @@ impl TextGenerator {
     /// As [`TextGenerator::batch`], for a task.
     pub async fn batch_async(&self, requests: Vec<Request>) -> BatchStream {
         let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, &self.model, requests, tickets);
+        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
         self.worker.submit_async(submissions).await;
         stream
     }
@@ -266,7 +267,7 @@ impl TextGenerator {
     pub fn prepare(&self, request: impl Into<TextRequest>) -> Result<Request, Error> {
         let request = self.encode(request.into())?;
         self.limits.check(&request)?;
-        Ok(Prepared::new(request, &self.model)?.request)
+        Ok(Prepared::new(request, self.model.grammars())?.request)
     }
 
     /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens. Waits while
@@ -302,7 +303,7 @@ impl TextGenerator {
 
     /// A stream, and what the worker is to get.
     fn submission(&self, request: impl Into<TextRequest>) -> Result<(TextStream, Submission), Error> {
-        let prepared = Prepared::new(self.encode(request.into())?, &self.model)?;
+        let prepared = Prepared::new(self.encode(request.into())?, self.model.grammars())?;
         let ticket = self.queue.enter(std::slice::from_ref(&prepared.request)).remove(0);
         Ok(TextStream::new(&self.worker, prepared, ticket))
     }

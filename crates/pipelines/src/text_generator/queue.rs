@@ -1,12 +1,11 @@
 //! Which requests may wait: bounds on those that have not started, in all and of each tenant.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::error::InvalidField;
+use crate::error::{InvalidField, QueueUnit};
 use crate::generator::Request;
 
 /// Requests that may wait by default.
@@ -43,40 +42,6 @@ impl QueueLimits {
     #[must_use]
     pub fn with_requests(self, requests: usize) -> QueueLimits {
         QueueLimits { requests, tenant_requests: requests.div_ceil(2), ..self }
-    }
-}
-
-/// What a full queue has too many of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueUnit {
-    /// Requests.
-    Requests,
-    /// Tokens of their prompts.
-    PromptTokens,
-    /// Requests of one tenant.
-    TenantRequests,
-    /// Tokens of the prompts of one tenant.
-    TenantPromptTokens,
-}
-
-impl QueueUnit {
-    fn counts_requests(self) -> bool {
-        matches!(self, QueueUnit::Requests | QueueUnit::TenantRequests)
-    }
-
-    fn is_of_tenant(self) -> bool {
-        matches!(self, QueueUnit::TenantRequests | QueueUnit::TenantPromptTokens)
-    }
-}
-
-impl fmt::Display for QueueUnit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            QueueUnit::Requests => "requests",
-            QueueUnit::PromptTokens => "prompt tokens",
-            QueueUnit::TenantRequests => "requests of its tenant",
-            QueueUnit::TenantPromptTokens => "prompt tokens of its tenant",
-        })
     }
 }
 

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use async_channel::{Receiver, RecvError, Sender};
 use futures_core::Stream;
+use text::GrammarCompiler;
 
 use super::completion::{Account, Completion, Draft, Timings, Usage};
 use super::queue::Ticket;
 use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
 use crate::generator::{EventKind, Prepared, Request};
-use crate::text_model::TextModel;
 use crate::worker::Worker;
 
 /// How many requests of a batch add to the events that its stream holds: as many as run at once, or more.
@@ -202,7 +202,7 @@ impl BatchStream {
     /// A stream, and its submissions to the worker.
     pub(super) fn new(
         worker: &Worker<TextWork>,
-        model: &TextModel,
+        grammars: &GrammarCompiler,
         requests: Vec<Request>,
         tickets: Vec<Ticket>,
     ) -> (BatchStream, Vec<Submission>) {
@@ -213,7 +213,7 @@ impl BatchStream {
             |request: &Request| (Draft::new(request.echo), Account::new(submitted, request.prompt_tokens()));
         let drafts = requests.iter().map(draft).collect();
         let submission = |(index, (request, ticket))| {
-            let (prepared, messages) = (Prepared::new(request, model), messages.clone());
+            let (prepared, messages) = (Prepared::new(request, grammars), messages.clone());
             Submission { prepared, messages, index, ticket, submitted }
         };
         let submissions = requests.into_iter().zip(tickets).enumerate().map(submission).collect();

@@ -9,6 +9,7 @@ use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
 use crate::config::{KVCacheStrategy, PipelineConfig};
+use crate::error::QueueUnit;
 use crate::generator::{EventKind, FinishReason};
 use crate::kv_cache::CacheEvent;
 

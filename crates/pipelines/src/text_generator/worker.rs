@@ -9,7 +9,8 @@ use async_channel::{Sender, TrySendError};
 use super::cache_events::CacheReaders;
 use super::queue::Ticket;
 use crate::Error;
-use crate::generator::{Event, EventKind, Generator, Prepared, Request, Status, guarded};
+use crate::generator::{Event, EventKind, Generator, Prepared, Request, Status};
+use crate::isolation::guarded;
 use crate::kv_cache::SequenceId;
 use crate::worker::Work;
 

@@ -3,18 +3,20 @@
 //! Callers make tokens of their texts, a batch or two ahead of what they have read. A worker computes: texts come to it
 //! through a bounded queue, those of several callers together, and each vector goes back through a channel of its own.
 
+mod options;
 mod stream;
 mod worker;
 
 use std::sync::Arc;
 
+pub use options::{EmbeddingPrompt, Truncate};
+pub(crate) use options::{chosen_prompt, invalid_prompt};
 pub(crate) use stream::{AsyncVectorStream, VectorStream};
 pub use worker::BatchStatus;
 pub(crate) use worker::Job;
 use worker::{BatchLimits, VectorWork};
 
 use crate::Error;
-use crate::embedder::Truncate;
 use crate::plan::Plan;
 use crate::worker::{QUEUE, Worker};
 

@@ -9,8 +9,8 @@ use async_channel::Sender;
 use super::{Tokens, VectorModel};
 use crate::Error;
 #[cfg(test)]
-use crate::generator::Fault;
-use crate::generator::guarded;
+use crate::isolation::Fault;
+use crate::isolation::guarded;
 use crate::worker::Work;
 
 /// Batches of texts that wait; further texts stay in the queue.

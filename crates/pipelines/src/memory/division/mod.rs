@@ -13,9 +13,9 @@ use std::fmt;
 
 use sources::MemoryBytes as Bytes;
 
-use super::OutOfMemory;
-use crate::config::{Auto, KVCacheStrategy, MIN_PAGE_SIZE};
-use crate::kv_cache::SLOTS_PER_SEQUENCE;
+use crate::config::{Auto, KVCacheStrategy};
+use crate::error::{Fitting, OutOfMemory};
+use crate::limits::{MIN_PAGE_SIZE, SLOTS_PER_SEQUENCE};
 
 /// What is asked of memory.
 #[derive(Debug, Clone, Copy)]
@@ -85,15 +85,6 @@ pub struct MemoryPlan {
     pub batch_inferred: bool,
     /// What is worth knowing of it.
     pub warnings: Vec<String>,
-}
-
-/// What would fit instead of what was asked for: each is told where lowering it alone is enough.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fitting {
-    /// `max_length`.
-    pub length: Option<usize>,
-    /// `max_cache_batch_size`.
-    pub batch: Option<usize>,
 }
 
 /// Sequences at once that are never exceeded by a number that was left open.
@@ -404,17 +395,6 @@ impl fmt::Display for MemoryPlan {
         }
         writeln!(f, "max_length            {} ({})", self.max_length, origin(self.length_inferred))?;
         write!(f, "max_cache_batch_size  {} ({})", self.max_batch, origin(self.batch_inferred))
-    }
-}
-
-impl fmt::Display for Fitting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let length = self.length.map(|length| format!("lower max_length to {length}"));
-        let batch = self.batch.map(|batch| format!("lower max_cache_batch_size to {batch}"));
-        match [length, batch].into_iter().flatten().collect::<Vec<_>>() {
-            words if words.is_empty() => f.write_str("lower max_length and max_cache_batch_size"),
-            words => f.write_str(&words.join(", or ")),
-        }
     }
 }
 

@@ -1,11 +1,14 @@
-//! What can go wrong in a pipeline.
+//! What can go wrong in a pipeline: names, numbers and paths, and no types of the modules that find it.
+
+mod out_of_memory;
+mod queue_unit;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::KVCacheStrategy;
-use crate::{OutOfMemory, Plan, QueueUnit, TooLong};
+pub use self::out_of_memory::{Fitting, OutOfMemory};
+pub use self::queue_unit::QueueUnit;
 
 /// What can go wrong in a pipeline. Each message says what, where, and the facts that disagree; `Debug` prints it too, so
 /// that `main` shows it.
@@ -162,8 +165,8 @@ pub enum Error {
         "the cache holds {tokens} tokens, but the {strategy} strategy reserves {reserved} for each sequence: use a larger cache, a smaller max_length, or the paged strategy"
     )]
     CacheTooSmall {
-        /// What reserves.
-        strategy: KVCacheStrategy,
+        /// The name of the strategy, which reserves.
+        strategy: &'static str,
         /// Tokens that the cache holds.
         tokens: usize,
         /// Tokens that each sequence may grow to.
@@ -280,7 +283,7 @@ pub enum Error {
 
     /// A name that no field of the configuration has.
     #[error(transparent)]
-    UnknownField(#[from] crate::config::UnknownField),
+    UnknownField(#[from] UnknownField),
 
     /// A request with fields outside their ranges; all of them are listed.
     #[error("request: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -389,6 +392,37 @@ pub struct InvalidField {
     pub fix: String,
 }
 
+/// A name that no field has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no field `{name}`{}", .nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?")))]
+pub struct UnknownField {
+    /// The name.
+    pub name: String,
+    /// The name most like it.
+    pub nearest: Option<&'static str>,
+}
+
+/// Why a sequence can never run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the sequence may grow to {max_tokens} tokens, but the KV cache holds {capacity}: ask for fewer new tokens or a larger cache"
+)]
+pub struct TooLong {
+    /// Tokens the sequence may need.
+    pub max_tokens: usize,
+    /// Tokens that the cache holds of one sequence.
+    pub capacity: usize,
+}
+
+impl TooLong {
+    /// Checks that a cache which holds `capacity` tokens of a sequence could hold one that may grow to `max_tokens`.
+    pub(crate) fn check(tokens: usize, max_tokens: usize, capacity: usize) -> Result<(), TooLong> {
+        // The last token is never run, so it needs no room.
+        let needed = max_tokens.max(tokens + 1) - 1;
+        if needed > capacity { Err(TooLong { max_tokens, capacity }) } else { Ok(()) }
+    }
+}
+
 /// A setting that names no files is a problem of the configuration.
 impl From<sources::Error> for Error {
     fn from(error: sources::Error) -> Error {
@@ -408,12 +442,6 @@ impl std::fmt::Debug for Error {
 }
 
 impl Error {
-    /// The error of a planned encoder or classifier, where a model was wanted that writes.
-    pub fn not_for_text(plan: &Plan) -> Error {
-        let architecture = plan.architecture().to_string();
-        Error::NotForText { architecture, is_classifier: plan.is_classifier() }
-    }
-
     /// Whether a file that the model's weights are mapped from has changed: it must be loaded again.
     pub fn is_file_changed(&self) -> bool {
         matches!(self, Error::Engine(error) if error.is_file_changed())

@@ -1,17 +1,17 @@
-//! What the engine `huggingface` makes of the fields of a configuration.
+//! Settings that the engine `huggingface` cannot follow.
 
 use std::path::Path;
 
-use super::TransformersFacts;
-use crate::config::{PipelineConfig, Problems, SupportedEncoding};
 use engine::Reproducible;
+
+use super::{PipelineConfig, Problems, SupportedEncoding};
 
 /// Encodings that Transformers reads, and casts as `weights_dtype` says.
 const PLAIN: [SupportedEncoding; 3] =
     [SupportedEncoding::Float32, SupportedEncoding::Bfloat16, SupportedEncoding::Float16];
 
 /// Notes settings that the engine cannot follow.
-pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
+pub(super) fn check(config: &PipelineConfig, problems: &mut Problems) {
     let mut refuse = |field: &'static str, value: Option<String>, fix: &str| {
         if let Some(value) = value {
             problems.add(field, value, fix);
@@ -61,35 +61,4 @@ pub(crate) fn check(config: &PipelineConfig, problems: &mut Problems) {
         config.reproducible.filter(|asked| *asked != Reproducible::Machine).map(|asked| asked.to_string()),
         "the bits of PyTorch depend on the machine: give machine, or leave it out",
     );
-}
-
-/// Settings that mean nothing, or more than one may think.
-pub(crate) fn warnings(config: &PipelineConfig, facts: &TransformersFacts) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if config.trust_remote_code {
-        warnings.push(format!(
-            "trust_remote_code lets the Python files of {} run with your rights: they can read, change and send all \
-             that you can",
-            config.huggingface_repo_id
-        ));
-    }
-    let mut idle = |given: bool, field: &str, why: &str| {
-        if given {
-            warnings.push(format!("{field} has no effect: {why}"));
-        }
-    };
-    idle(
-        config.enable_prefix_caching,
-        "enable_prefix_caching",
-        "the huggingface engine keeps a cache for each sequence, and shares none",
-    );
-    idle(config.rope_type.is_some(), "rope_type", "it is for GGUF files only");
-    let other = config.architecture.as_ref().is_some_and(|name| *name != facts.architecture);
-    idle(other, "architecture", "the huggingface engine takes the one of config.json");
-    idle(
-        config._weights_converter.is_some(),
-        "_weights_converter",
-        "the huggingface engine reads the weights by the names that they have",
-    );
-    warnings
 }

@@ -1,22 +1,64 @@
-//! The batches and the cache of a generator, as its plan sizes them.
+//! A generator with the batches, the cache and the limits of a plan.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
 use crate::config::KVCacheStrategy;
+use crate::generator::{Generator, GeneratorOptions, RequestLimits};
 use crate::kv_cache::KvCache;
 use crate::plan::Plan;
-use crate::scheduler::{Batching, Limits};
+use crate::scheduler::{Batching, Limits, Scheduler};
+use crate::text_model::TextModel;
 
 /// Tokens in a step that writes, unless the configuration sets them.
 const BATCH_TOKENS: usize = 512;
+
+impl Generator {
+    /// A generator with nothing to do, with the limits of the model's plan.
+    ///
+    /// # Errors
+    /// As [`Generator::with_plan`].
+    pub fn new(model: Arc<TextModel>) -> Result<Generator, Error> {
+        Generator::with_plan(Arc::clone(&model), model.plan())
+    }
+
+    /// A generator with nothing to do, with the limits of another plan of the same model ([`Plan::with`]).
+    ///
+    /// # Errors
+    /// If the model or the cache does not fit into memory.
+    pub fn with_plan(model: Arc<TextModel>, plan: &Plan) -> Result<Generator, Error> {
+        let page_size = model.page_size();
+        let num_pages = num_pages(plan, page_size)?;
+        // First of all, as it finds out whether there is memory for so many pages.
+        let runner = model.runner_with_slots(num_pages, plan.memory()?.state_slots)?;
+        let cache = cache(plan, num_pages, page_size)?;
+        let config = plan.config();
+        let requests = RequestLimits {
+            vocab: model.vocab(),
+            context_length: plan.context_length(),
+            max_length: plan.max_length()?,
+            max_new_tokens: usize::try_from(config.max_new_tokens).ok(),
+            capacity: cache.capacity(),
+        };
+        let options = GeneratorOptions {
+            requests,
+            sampling: plan.sampling_defaults(),
+            enable_echo: config.enable_echo,
+            step_time: step_time(plan),
+        };
+        let scheduler = Scheduler::new(limits(plan)?, batching(plan), cache);
+        let texts = (Arc::clone(model.tokenizer()), Arc::clone(model.grammars()));
+        Ok(Generator::from_parts(runner, scheduler, texts, options))
+    }
+}
 
 /// Pages of a generator's cache.
 ///
 /// # Errors
 /// If the model does not fit into memory; or one sequence needs more room than the cache is to have, and the strategy
 /// gives it all at once.
-pub(super) fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
+fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
     let reserved = reserved(plan)?;
     let pages = reserved.div_ceil(page_size);
     let num_pages = plan.memory()?.cache_tokens.div_ceil(page_size).max(1);
@@ -25,7 +67,7 @@ pub(super) fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
         return Err(Error::TooManyPages { pages: num_pages, page_size });
     }
     if !is_paged && num_pages < pages {
-        let (strategy, tokens) = (plan.config().cache_strategy, num_pages.saturating_mul(page_size));
+        let (strategy, tokens) = (plan.config().cache_strategy.name(), num_pages.saturating_mul(page_size));
         return Err(Error::CacheTooSmall { strategy, tokens, reserved });
     }
     // Pages that make no slot are of no use.
@@ -33,7 +75,7 @@ pub(super) fn num_pages(plan: &Plan, page_size: usize) -> Result<usize, Error> {
 }
 
 /// A cache of so many pages.
-pub(super) fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<KvCache, Error> {
+fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<KvCache, Error> {
     let cache = match (is_paged(plan), plan.config().enable_prefix_caching) {
         (false, _) => KvCache::slots(num_pages, page_size, reserved(plan)?),
         (true, false) => KvCache::paged(num_pages, page_size),
@@ -44,7 +86,7 @@ pub(super) fn cache(plan: &Plan, num_pages: usize, page_size: usize) -> Result<K
 }
 
 /// What bounds a step.
-pub(super) fn limits(plan: &Plan) -> Result<Limits, Error> {
+fn limits(plan: &Plan) -> Result<Limits, Error> {
     let config = plan.config();
     let runs_apart = plan.runs_elsewhere() && batching(plan) == Batching::Continuous;
     Ok(Limits {
@@ -60,14 +102,14 @@ pub(super) fn limits(plan: &Plan) -> Result<Limits, Error> {
 }
 
 /// The time that a step may take, for which prompts are cut; 0 is no limit.
-pub(super) fn step_time(plan: &Plan) -> Duration {
+fn step_time(plan: &Plan) -> Duration {
     // What does not run as a graph reads a prompt at once.
     let milliseconds = if plan.runs_elsewhere() { 0 } else { plan.config().max_step_ms };
     Duration::from_millis(milliseconds as u64)
 }
 
 /// When waiting sequences start.
-pub(super) fn batching(plan: &Plan) -> Batching {
+fn batching(plan: &Plan) -> Batching {
     match plan.config().cache_strategy {
         KVCacheStrategy::Naive => {
             Batching::Homogenous { pad_to_multiple_of: plan.config().pad_to_multiple_of }

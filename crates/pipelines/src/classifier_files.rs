@@ -5,12 +5,12 @@ use std::path::Path;
 
 use models::ClassificationHead;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use weights::Metadata;
 
-use super::ScoreActivation;
 use crate::Error;
-use crate::sentence_transformers::{Prompts, Transformer, read};
+use crate::activation::ScoreActivation;
+use crate::sentence_transformers::{MessageFormat, Prompts, Transformer, read};
 
 /// The GGUF key for an activation other than llama.cpp's. GGUF defines none, so this one is ours.
 pub(crate) const ACTIVATION_KEY: &str = "perihelion.classifier.activation";
@@ -29,26 +29,6 @@ pub(crate) struct ClassifierConfig {
     pub(crate) prompts: BTreeMap<String, String>,
     /// The one that is used unless another is chosen.
     pub(crate) default_prompt: Option<String>,
-}
-
-/// How texts become a conversation.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct MessageFormat {
-    /// Whether contents are lists of parts.
-    pub(crate) is_structured: bool,
-    /// Variables of the chat template.
-    pub(crate) variables: Map<String, Value>,
-}
-
-impl MessageFormat {
-    /// The source of the chat template, if the files state one here, and the name of the one to use.
-    pub(crate) fn template(&self) -> (Option<String>, String) {
-        match self.variables.get("chat_template").and_then(Value::as_str) {
-            Some(source) if source.contains('{') => (Some(source.to_string()), "default".to_string()),
-            Some(name) => (None, name.to_string()),
-            None => (None, "default".to_string()),
-        }
-    }
 }
 
 /// The keys of `config.json`.

@@ -5,7 +5,7 @@ use tensor::DType;
 use weights::Weights;
 
 use crate::Error;
-use crate::config::SupportedEncoding;
+use crate::config::{PipelineConfig, SupportedEncoding};
 use crate::error::InvalidField;
 
 /// What is known of such a model before it is loaded.
@@ -86,6 +86,37 @@ impl TransformersFacts {
     pub(crate) fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
         let block = dtype.block();
         (self.cache_width as u64).saturating_mul(block.bytes as u64) / block.elements as u64
+    }
+
+    /// Settings that mean nothing, or more than one may think.
+    pub(crate) fn warnings(&self, config: &PipelineConfig) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if config.trust_remote_code {
+            warnings.push(format!(
+                "trust_remote_code lets the Python files of {} run with your rights: they can read, change and send all \
+                 that you can",
+                config.huggingface_repo_id
+            ));
+        }
+        let mut idle = |given: bool, field: &str, why: &str| {
+            if given {
+                warnings.push(format!("{field} has no effect: {why}"));
+            }
+        };
+        idle(
+            config.enable_prefix_caching,
+            "enable_prefix_caching",
+            "the huggingface engine keeps a cache for each sequence, and shares none",
+        );
+        idle(config.rope_type.is_some(), "rope_type", "it is for GGUF files only");
+        let other = config.architecture.as_ref().is_some_and(|name| *name != self.architecture);
+        idle(other, "architecture", "the huggingface engine takes the one of config.json");
+        idle(
+            config._weights_converter.is_some(),
+            "_weights_converter",
+            "the huggingface engine reads the weights by the names that they have",
+        );
+        warnings
     }
 }
 

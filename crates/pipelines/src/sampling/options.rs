@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Deserialize;
 use weights::Metadata;
 
+use super::SamplingParams;
 use crate::Error;
-use crate::sampler::SamplingParams;
 
 /// What of [`SamplingParams`] has defaults, each given or left open. Layers of them are laid over each other with
 /// [`SamplingOptions::or`], the one that counts most first.

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use text::{AddSpecial, ChatContext, ChatTemplate, ParseSpecial, Tokenizer};
 use weights::Format;
 
-use super::config::{ClassifierConfig, MessageFormat};
 use crate::Error;
+use crate::classifier_files::ClassifierConfig;
+use crate::sentence_transformers::MessageFormat;
 
 /// The GGUF key of the template for pairs, as llama.cpp writes it.
 pub(crate) const RERANK_KEY: &str = "tokenizer.chat_template.rerank";
