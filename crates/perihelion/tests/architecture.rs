@@ -15,6 +15,9 @@ const LAYERS: &[&[&str]] = &[
     &["python"],
 ];
 
+/// The modules of `pipelines`, each with the others that it may use besides the leaves.
+const PIPELINES: &[(&str, &[&str])] = &[("plan", &[]), ("run", &[]), ("tasks", &["plan", "run"])];
+
 /// Used by tests of every layer; depends on nothing.
 const TEST_ONLY: &[&str] = &["testdata"];
 
@@ -124,5 +127,39 @@ fn architecture_md_names_every_crate() {
     let map = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
     for name in dependencies().keys() {
         assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name `{name}`");
+    }
+}
+
+/// The text of each source file below a folder, without tests and comments.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            found.push((path, lines.collect::<Vec<_>>().join("\n")));
+        }
+    }
+    found
+}
+
+#[test]
+fn folders_of_pipelines_use_each_other_one_way() {
+    let root = repository().join("crates/pipelines/src");
+    for (folder, may_use) in PIPELINES {
+        for (path, text) in sources(&root.join(folder)) {
+            let others = PIPELINES.iter().map(|(other, _)| other).filter(|other| *other != folder);
+            for other in others.filter(|other| !may_use.contains(other)) {
+                let uses = text.contains(&format!("crate::{other}::"));
+                assert!(!uses, "{} uses `{other}`, which `{folder}` does not know", path.display());
+            }
+        }
+    }
+    for (path, text) in sources(&root.join("error")) {
+        assert!(!text.contains("crate::"), "{} holds more than facts", path.display());
     }
 }

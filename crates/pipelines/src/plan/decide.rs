@@ -13,14 +13,14 @@ use tensor::Bytes;
 use weights::{Format, WeightFile, Weights};
 
 use super::{Description, Identity, Outline, Plan, saved};
-use crate::config::{
+use crate::error::InvalidField;
+use crate::plan::config::{
     Auto, FloatType, KVCacheStrategy, ONE_DEVICE, PipelineConfig, PipelineEngine, Problems, RopeType,
     SupportedEncoding, check, names,
 };
-use crate::error::InvalidField;
-use crate::memory::{self, MemoryRequest, Room};
-use crate::sentence_transformers::score_tokens;
-use crate::transformers_facts::TransformersFacts;
+use crate::plan::memory::{self, MemoryRequest, Room};
+use crate::plan::model_files::sentence_transformers::score_tokens;
+use crate::plan::model_files::transformers::TransformersFacts;
 use crate::{Error, SamplingOptions};
 
 /// The machine that a model is to run on.

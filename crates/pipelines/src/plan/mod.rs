@@ -1,8 +1,11 @@
 //! What will be loaded and within which limits, decided before anything is loaded: from a configuration, the headers of
 //! a model's files and the memory of a machine.
 
+pub mod config;
 mod decide;
 mod digest;
+pub(crate) mod memory;
+pub(crate) mod model_files;
 mod saved;
 
 use std::path::{Path, PathBuf};
@@ -17,11 +20,11 @@ use weights::{Format, Weights};
 
 pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
-use crate::config::{FIELDS, Field, PipelineConfig, Problems, check};
 use crate::error::OutOfMemory;
-use crate::gguf_metadata::{expect_quantizable, other_metadata};
-use crate::memory::{MemoryPlan, MemoryRequest, Room};
-use crate::transformers_facts::TransformersFacts;
+use crate::plan::config::{FIELDS, Field, PipelineConfig, Problems, check};
+use crate::plan::memory::{MemoryPlan, MemoryRequest, Room};
+use crate::plan::model_files::gguf::{expect_quantizable, other_metadata};
+use crate::plan::model_files::transformers::TransformersFacts;
 use crate::{Error, SamplingOptions};
 
 /// Fields that say which weights a plan opens, and as what.

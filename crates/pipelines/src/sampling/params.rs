@@ -157,7 +157,7 @@ impl SamplingParams {
         (count > MAX_LOGPROBS).then(|| InvalidField { field, value: count.to_string(), fix })
     }
 
-    /// Whether the tokens so far make a difference: [`Row::history`](crate::sampler::Row::history) may be empty otherwise.
+    /// Whether the tokens so far make a difference: [`Row::history`](crate::run::sampler::Row::history) may be empty otherwise.
     pub fn uses_history(&self) -> bool {
         self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
     }
