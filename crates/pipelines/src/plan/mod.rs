@@ -3,6 +3,7 @@
 
 pub mod config;
 mod decide;
+mod describe;
 mod digest;
 pub(crate) mod memory;
 pub(crate) mod model_files;
