@@ -46,7 +46,7 @@ impl SamplingOptions {
     pub const GREEDY: SamplingOptions = SamplingOptions { temperature: Some(0.0), ..SamplingOptions::OPEN };
 
     /// Nothing said.
-    const OPEN: SamplingOptions = SamplingOptions {
+    pub(crate) const OPEN: SamplingOptions = SamplingOptions {
         temperature: None,
         top_k: None,
         top_p: None,

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::defaults::UseCase;
+use super::enums::{KVCacheStrategy, PipelineEngine};
 use super::field::Field;
 use super::file::{File, SettingsTable, TableSetting};
 use super::origin::Origin;
@@ -48,6 +50,23 @@ impl Default for Layers {
 }
 
 impl Layers {
+    /// The defaults for a use.
+    pub fn for_use(use_case: UseCase) -> Layers {
+        let (config, plain) = (use_case.config(), PipelineConfig::default());
+        let is_plain = |field: &Field| field.value(&config) == field.value(&plain);
+        let origin = |field| if is_plain(field) { Origin::Default } else { Origin::Command };
+        Layers { origins: FIELDS.iter().map(origin).collect(), config }
+    }
+
+    /// Takes back a default that other settings rule out: prefix caching, if sequences share no pages.
+    pub fn fit_defaults(&mut self) {
+        let pages = self.config.strategy() == KVCacheStrategy::Paged;
+        let shares = pages && self.config.engine != Some(PipelineEngine::HuggingFace);
+        if !shares && !self.is_set("enable_prefix_caching") {
+            self.config.enable_prefix_caching = false;
+        }
+    }
+
     /// Sets a field.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod auto;
 mod cached;
 mod check;
+mod defaults;
 mod enums;
 mod field;
 mod file;
@@ -28,6 +29,8 @@ use tensor::DeviceSpec;
 pub use self::auto::Auto;
 pub use self::cached::Cached;
 pub(crate) use self::check::check;
+use self::defaults::LIBRARY;
+pub use self::defaults::UseCase;
 pub use self::enums::{FloatType, KVCacheStrategy, PipelineEngine, RopeType};
 use self::field::Setting;
 pub use self::field::{Field, Item, Kind};
@@ -158,23 +161,23 @@ fields! {
     /// The most tokens of a sequence, prompt and answer together; auto takes what model and memory allow.
     ///
     /// The default is lowered, with a warning, if the model's context is shorter.
-    max_length: Auto = Auto::Usual(512), aliases [];
+    max_length: Auto = LIBRARY.max_length, aliases [];
     /// The most tokens of an answer; -1 allows all up to max_length.
-    max_new_tokens: i64 = -1, aliases [];
+    max_new_tokens: i64 = LIBRARY.max_new_tokens, aliases [];
     /// The most sequences in the cache at once; auto is 1 on a CPU (64 if paged), and what the memory allows elsewhere.
-    max_cache_batch_size: Auto = Auto::At(1), aliases ["max_batch_size"];
+    max_cache_batch_size: Auto = LIBRARY.max_cache_batch_size, aliases ["max_batch_size"];
     /// The most prompts in one step; max_cache_batch_size limits them too.
     max_ce_batch_size: usize = 32, aliases [];
     /// How the cache gives pages to sequences: naive, continuous, paged, or the architecture's choice.
-    cache_strategy: KVCacheStrategy = KVCacheStrategy::Continuous, aliases [];
+    cache_strategy: KVCacheStrategy = LIBRARY.cache_strategy, aliases [];
     /// Tokens that each sequence generates before new sequences may start; -1 leaves the number to the device.
     max_num_steps: i64 = 1, aliases [];
     /// The naive cache strategy pads prompts to a multiple of this.
     pad_to_multiple_of: usize = 2, aliases [];
     /// Tokens in a page of the cache: a power of two, at least 16.
-    kv_cache_page_size: usize = 512, aliases [];
+    kv_cache_page_size: usize = LIBRARY.kv_cache_page_size, aliases [];
     /// Let sequences with the same first tokens share pages of the paged cache.
-    enable_prefix_caching: bool = false, aliases [];
+    enable_prefix_caching: bool = LIBRARY.enable_prefix_caching, aliases [];
     /// The share of free memory to use for weights and cache, such as 0.9.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
     /// Sample from the K likeliest tokens, or 0 for all; none follows generation_config.json or GGUF metadata, and is greedy without.
@@ -184,7 +187,7 @@ fields! {
     /// Download files again that are in the cache.
     force_download: bool = false, aliases [];
     /// Compute the logits of prompts, so that requests can ask for the log-probabilities of prompt tokens.
-    enable_echo: bool = false, aliases [];
+    enable_echo: bool = LIBRARY.enable_echo, aliases [];
     /// How a GGUF file orders the rows of queries and keys that rotate: normal pairs neighbours, neox pairs halves, none follows the architecture.
     rope_type: Option<RopeType> = None, aliases [];
     /// The branch, tag or commit of the repo. Without one: the revision in the name (`org/name@v1`), or main.
@@ -192,11 +195,11 @@ fields! {
     /// The most tokens in a step, of prompts and answers; longer prompts run in chunks. auto is 512, or 4096 for embeddings.
     ///
     /// The default does not count as set, so embedders take 4096.
-    max_batch_tokens: Auto = Auto::Usual(512), aliases ["max_batch_input_tokens", "target_num_new_tokens"];
+    max_batch_tokens: Auto = LIBRARY.max_batch_tokens, aliases ["max_batch_input_tokens", "target_num_new_tokens"];
     /// Milliseconds that a step may take while texts are written: fewer prompt tokens run in it; 0 sets no limit.
     ///
     /// Keeps the pauses in answers short while long prompts are read, which takes longer then. No result depends on it.
-    max_step_ms: usize = 0, aliases [];
+    max_step_ms: usize = LIBRARY.max_step_ms, aliases [];
     /// Cast weights that are not quantized to f32, bf16 or f16 as they are read; none keeps them as stored.
     weights_dtype: Option<FloatType> = None, aliases ["dtype"];
     /// The type of keys and values in the cache: f32, bf16 or f16; none is bf16 if the weights are bf16, else f32.
