@@ -12,7 +12,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten
 
 from .pipelines.config import PipelineConfig
-from .pipelines._model import _USUAL, _config, _shares_prefixes, _threads
+from .pipelines._model import _config, _threads
 
 __all__ = ["Server", "serve"]
 
@@ -99,8 +99,7 @@ def serve(
     """
     names = {field.name for field in fields(_Settings)}
     settings = _Settings(host, port, **{name: options.pop(name) for name in names & options.keys()})
-    usual = {**_USUAL, "enable_prefix_caching": _shares_prefixes(options), "enable_echo": True, "max_step_ms": 100}
-    native = _config("serve", model, usual, options)._native
+    native = _config("serve", model, "server", options)._native
     return Server(_perihelion.Server(native, _threads(settings.num_threads), settings))
 
 

@@ -1,6 +1,6 @@
-//! Which fields of a pipeline's configuration each command uses, and its defaults for them.
+//! Which fields of a pipeline's configuration each command uses, and which column of defaults.
 
-use pipelines::config::{FIELDS, Field, Layers, Origin};
+use pipelines::config::{FIELDS, Field, UseCase};
 
 /// Field names, in groups.
 type Groups = &'static [&'static [&'static str]];
@@ -12,8 +12,8 @@ pub(crate) trait CommandProfile {
     /// The fields it uses: these are its flags. Other fields keep the command's defaults, even if a file or the
     /// environment sets them.
     const FIELDS: Groups;
-    /// The command's own defaults, written as flag values.
-    const DEFAULTS: Pairs = &[];
+    /// Whose defaults it has.
+    const USE_CASE: UseCase = UseCase::Prompt;
     /// The tables that its configuration file may have.
     const TABLES: &'static [&'static str] = &[];
     /// The short help text of MODEL.
@@ -54,19 +54,8 @@ const SAVE: &[&str] = &["save_to_serialized_model_path"];
 /// Text generation.
 const GENERATION: &[&str] = &["max_new_tokens", "enable_prefix_caching", "top_k"];
 
-/// Defaults of `generate`, which `plan` and `config` assume.
-const GENERATE_DEFAULTS: Pairs = &[
-    ("max_length", "auto"),
-    ("max_new_tokens", "200"),
-    ("max_cache_batch_size", "1"),
-    ("cache_strategy", "paged"),
-    ("kv_cache_page_size", PAGE_SIZE),
-];
 /// A model's `generation_config.json` may override the default of `top_k`.
 const TOP_K: (&str, &str) = ("top_k", "40 *");
-/// Tokens per page: small compared to a text, large compared to the bookkeeping per page. All commands share it, so
-/// that one can load what another saved.
-const PAGE_SIZE: &str = "64";
 
 /// `peri generate`.
 pub(crate) enum Generate {}
@@ -97,19 +86,12 @@ pub(crate) enum Render {}
 
 impl CommandProfile for Generate {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, CACHE, STEPS, LOAD, SAVE, GENERATION, &["enable_echo"]];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
     const DEFAULT_TEXTS: Pairs = &[TOP_K, ("max_cache_batch_size", "one per answer, up to 64")];
 }
 
 impl CommandProfile for Chat {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, CACHE, STEPS, LOAD, SAVE, GENERATION];
-    const DEFAULTS: Pairs = &[
-        ("max_length", "auto"),
-        ("max_new_tokens", "-1"),
-        ("max_cache_batch_size", "1"),
-        ("cache_strategy", "paged"),
-        ("kv_cache_page_size", PAGE_SIZE),
-    ];
+    const USE_CASE: UseCase = UseCase::Chat;
     const DEFAULT_TEXTS: Pairs = &[
         TOP_K,
         ("enable_prefix_caching", "true for the paged cache strategy"),
@@ -119,51 +101,36 @@ impl CommandProfile for Chat {
 
 impl CommandProfile for Serve {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, CACHE, STEPS, LOAD, GENERATION];
-    const DEFAULTS: Pairs = &[
-        ("max_length", "auto"),
-        ("max_new_tokens", "-1"),
-        ("max_cache_batch_size", "auto"),
-        ("cache_strategy", "paged"),
-        ("kv_cache_page_size", PAGE_SIZE),
-        ("enable_prefix_caching", "true"),
-        ("enable_echo", "true"),
-        ("max_step_ms", "100"),
-    ];
+    const USE_CASE: UseCase = UseCase::Server;
     const TABLES: &'static [&'static str] = &["server", "model"];
     const SHORT_MODEL: &'static str = "Model files, folders or hub repos [default: the built-in storyteller]";
 }
 
 impl CommandProfile for Plan {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, CACHE, LOAD];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 impl CommandProfile for Config {
     const FIELDS: Groups = Generate::FIELDS;
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
     const DEFAULT_TEXTS: Pairs = &[("top_k", "from generation_config.json, else 40")];
 }
 
 impl CommandProfile for Bench {
     const FIELDS: Groups =
         &[MODEL, GRAPH, MEMORY, &["cache_strategy", "pad_to_multiple_of"], STEPS, LOAD, SAVE];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 impl CommandProfile for Eval {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, LOAD, SAVE];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 impl CommandProfile for Inspect {
     const FIELDS: Groups = &[MODEL, GRAPH, LOAD];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
     const MODEL: &'static str = "A GGUF file, a model folder, a hub repo such as org/name, or an artifact (.mef) [default: the built-in storyteller]";
 }
 
 impl CommandProfile for WarmCache {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, SAVE];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 impl CommandProfile for Quantize {
@@ -176,32 +143,23 @@ impl CommandProfile for Quantize {
         "force_download",
         "revision",
     ]];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 impl CommandProfile for Encode {
     const FIELDS: Groups = &[MODEL, GRAPH, MEMORY, &["max_cache_batch_size", "max_batch_tokens"], LOAD, SAVE];
-    const DEFAULTS: Pairs = &[
-        ("max_length", "auto"),
-        ("max_cache_batch_size", "256"),
-        ("max_batch_tokens", "4096"),
-        ("cache_strategy", "paged"),
-        ("kv_cache_page_size", PAGE_SIZE),
-    ];
+    const USE_CASE: UseCase = UseCase::Encode;
     const SHORT_MODEL: &'static str = "Model file, folder or hub repo";
     const MODEL: &'static str = "A GGUF file, a model folder, or a hub repo such as org/name";
 }
 
 impl CommandProfile for Tokenize {
     const FIELDS: Groups = &[&["huggingface_repo_id"]];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
     const MODEL: &'static str = "A GGUF file, a tokenizer.json or tokenizer.model, a folder with one, a hub repo, or a file in one \
          (org/name/file) [default: the built-in storyteller]";
 }
 
 impl CommandProfile for Render {
     const FIELDS: Groups = &[MODEL];
-    const DEFAULTS: Pairs = GENERATE_DEFAULTS;
 }
 
 /// The fields a command uses, in the order of the configuration.
@@ -209,22 +167,11 @@ pub(crate) fn fields<P: CommandProfile>() -> impl Iterator<Item = &'static Field
     FIELDS.iter().filter(|field| P::FIELDS.iter().any(|group| group.contains(&field.name)))
 }
 
-/// The default configuration of a command.
-pub(crate) fn defaults<P: CommandProfile>() -> Layers {
-    let mut layers = Layers::default();
-    for (name, text) in P::DEFAULTS {
-        let field = Field::find(name).expect("a field of the configuration");
-        let value = field.parse(text).expect("a value of its field");
-        layers.set(name, &value, Origin::Command).expect("parsed by the field");
-    }
-    layers
-}
-
 /// The default of a field, as the help shows it.
 pub(crate) fn default_text<P: CommandProfile>(field: &Field) -> String {
     match P::DEFAULT_TEXTS.iter().find(|(name, _)| *name == field.name) {
         Some((_, words)) => words.to_string(),
-        None => field.text(defaults::<P>().config()),
+        None => field.text(&P::USE_CASE.config()),
     }
 }
 
@@ -236,12 +183,10 @@ mod tests {
         let groups = P::FIELDS.iter().copied().flatten().copied();
         let names: Vec<&str> = groups.chain(P::DEFAULT_TEXTS.iter().map(|(name, _)| *name)).collect();
         assert!(names.iter().all(|name| FIELDS.iter().any(|field| field.name == *name)), "{names:?}");
-        // One command loads what another saved.
-        assert_eq!(defaults::<P>().config().kv_cache_page_size.to_string(), PAGE_SIZE);
     }
 
     #[test]
-    fn profiles_name_existing_fields_and_parse() {
+    fn profiles_name_existing_fields() {
         check::<Generate>();
         check::<Chat>();
         check::<Serve>();

@@ -126,9 +126,7 @@ impl Source {
     /// As [`Source::plan_and_fetch`], of a model that makes text; others are not fetched.
     pub(crate) fn plan_and_fetch_decoder(&self, progress: &Progress) -> anyhow::Result<Plan> {
         let plan = self.fitting_plan()?;
-        if !plan.makes_text() {
-            return Err(pipelines::Error::not_for_text(&plan)).context("cannot open the model");
-        }
+        plan.expect_text().context("cannot open the model")?;
         fetch(plan, progress)
     }
 

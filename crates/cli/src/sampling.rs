@@ -1,5 +1,6 @@
 //! Sampling parameters: flags override the model's recommendation, which overrides our defaults.
 
+use pipelines::config::UseCase;
 use pipelines::{Plan, Request, SamplingOptions, random_seed};
 
 use crate::model::Source;
@@ -108,13 +109,8 @@ impl SamplingArguments {
             presence_penalty: self.presence_penalty,
             ..SamplingOptions::default()
         };
-        flags.or(set).or(recommended).or(defaults())
+        flags.or(set).or(recommended).or(UseCase::Prompt.sampling())
     }
-}
-
-/// Our defaults, which suit most models.
-fn defaults() -> SamplingOptions {
-    SamplingOptions { temperature: Some(0.7), top_k: Some(40), ..SamplingOptions::default() }
 }
 
 pub(crate) fn temperature(text: &str) -> Result<f32, String> {

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, ValueHint};
 use clap_complete::ArgValueCompleter;
 use pipelines::Error;
-use pipelines::config::{FIELDS, Field, Item, Layers, Origin, PipelineEngine, SettingsTable, TableSetting};
+use pipelines::config::{FIELDS, Field, Item, Layers, Origin, SettingsTable, TableSetting};
 use serde_json::Value;
 
 use crate::command_profile::{self, CommandProfile};
@@ -80,7 +80,7 @@ impl<P: CommandProfile> ModelFlags<P> {
     /// # Errors
     /// If the file cannot be read.
     pub(crate) fn tables(&self) -> anyhow::Result<Vec<SettingsTable>> {
-        let mut layers = command_profile::defaults::<P>();
+        let mut layers = Layers::for_use(P::USE_CASE);
         let (tables, wrong) = self.0.read_file::<P>(&mut layers)?;
         Error::check_all(wrong)?;
         Ok(tables)
@@ -211,7 +211,7 @@ impl Given {
         &self,
         set: impl FnOnce(&mut Layers) -> Vec<Error>,
     ) -> anyhow::Result<Layers> {
-        let defaults = command_profile::defaults::<P>();
+        let defaults = Layers::for_use(P::USE_CASE);
         let mut layers = defaults.clone();
         let (_, mut wrong) = self.read_file::<P>(&mut layers)?;
         match layers.environment(variables()?) {
@@ -228,11 +228,7 @@ impl Given {
             wrong.extend(layers.set(field, value, Origin::Argument).err());
         }
         Error::check_all(wrong)?;
-        // A default of some commands, which this engine cannot follow.
-        let is_default = !layers.is_set("enable_prefix_caching");
-        if is_default && layers.config().engine == Some(PipelineEngine::HuggingFace) {
-            layers.set("enable_prefix_caching", &false.into(), Origin::Command)?;
-        }
+        layers.fit_defaults();
         Ok(layers)
     }
 

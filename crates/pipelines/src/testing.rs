@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::InferenceSession;
 use engine::devices::Platform;
 
-use crate::config::PipelineConfig;
+use crate::plan::config::PipelineConfig;
 use crate::plan::{Machine, Plan};
 use crate::{EmbeddingModel, Error, TextModel};
 

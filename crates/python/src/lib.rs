@@ -49,7 +49,7 @@ mod _perihelion {
     #[pymodule_export]
     use super::pipelines::{
         Answers, Classifier, Config, ConfigError, Embedder, Generator, PromptTooLong, Repo, Turn, Wakeups,
-        config_fields, encoding_of_name, encodings, quantize, stop_attaching,
+        config_defaults, config_fields, encoding_of_name, encodings, quantize, stop_attaching,
     };
     #[pymodule_export]
     use super::server::Server;

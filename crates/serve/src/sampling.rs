@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pipelines::config::UseCase;
 use pipelines::sampler::LARGEST_BIAS;
 use pipelines::{AddSpecial, ParseSpecial, Request, SamplingOptions, Tokenizer, random_seed};
 use serde::{Deserialize, Serialize};
@@ -272,10 +273,8 @@ impl Sampling {
         };
         let logit_bias =
             self.logit_bias.map(|bias| bias.into_map(tokenizer)).transpose()?.unwrap_or_default();
-        let of_api =
-            SamplingOptions { temperature: Some(1.0), top_k: Some(usize::MAX), ..SamplingOptions::default() };
         Ok(Request {
-            sampling: given.or(defaults).or(of_api),
+            sampling: given.or(defaults).or(UseCase::Server.sampling()),
             seed: self.seed.filter(|&seed| seed != -1).map_or_else(random_seed, i64::cast_unsigned),
             logit_bias,
             min_new_tokens: self.min_tokens.unwrap_or(0),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from perihelion import _perihelion
 from perihelion.engine import InferenceSession
@@ -17,14 +18,6 @@ from .config import _RENAMED, KVCacheStrategy, PipelineConfig, PipelineEngine
 
 _Native = TypeVar("_Native", _perihelion.Generator, _perihelion.Embedder, _perihelion.Classifier)
 _Self = TypeVar("_Self")
-
-# For models that are given by name: short pages on demand, and many requests at once.
-_USUAL: dict[str, Any] = {
-    "max_length": None,
-    "max_cache_batch_size": 16,
-    "cache_strategy": KVCacheStrategy.paged,
-    "kv_cache_page_size": 64,
-}
 
 
 class _Model(Generic[_Native]):
@@ -62,14 +55,21 @@ class _Model(Generic[_Native]):
         raise TypeError(f"{type(self).__name__} cannot be pickled: make one in each process")
 
 
-def _shares_prefixes(fields: Mapping[str, Any]) -> bool:
-    """Whether requests share pages of the cache, unless a program says so itself."""
+def _defaults(use_case: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults for a use, except those that the fields of a program rule out."""
+    values = json.loads(_perihelion.config_defaults(use_case))
+    defaults = {name: None if value == "auto" else value for name, value in values.items()}
     is_paged = fields.get("cache_strategy", KVCacheStrategy.paged) == KVCacheStrategy.paged
-    return bool(is_paged and fields.get("engine") != PipelineEngine.HUGGINGFACE)
+    if not is_paged or fields.get("engine") == PipelineEngine.HUGGINGFACE:
+        defaults.pop("enable_prefix_caching", None)
+    return defaults
 
 
 def _config(
-    owner: str, model: str | Path | PipelineConfig | None, usual: Mapping[str, Any], fields: Mapping[str, Any]
+    owner: str,
+    model: str | Path | PipelineConfig | None,
+    use_case: Literal["library", "server", "batch", "encode"],
+    fields: Mapping[str, Any],
 ) -> PipelineConfig:
     """The configuration of a model that is given by name, or as a configuration, with some fields changed."""
     keywords.refuse_unknown(owner, fields, _FIELDS, keywords.LOADING)
@@ -78,7 +78,7 @@ def _config(
     if model is not None and not isinstance(model, (str, os.PathLike)):
         expected = "a name, a path or a PipelineConfig"
         raise TypeError(f"model: got {type(model).__name__}, expected {expected}")
-    return PipelineConfig("" if model is None else os.fspath(model), **{**usual, **fields})
+    return PipelineConfig("" if model is None else os.fspath(model), **{**_defaults(use_case, fields), **fields})
 
 
 # The first argument is not a keyword as well.

@@ -18,7 +18,6 @@ from . import keywords
 from ._model import _config, _Model, _native_session, _threads
 from ._progress import LoadProgress, _Loading
 from .config import PipelineConfig, _warn
-from .embedder import _USUAL
 from .keywords import ConfigFields
 from .params import Classification
 
@@ -45,7 +44,7 @@ class _Scorer(_Model[_perihelion.Classifier]):
         progress: LoadProgress = False,
         **fields: Unpack[ConfigFields],
     ) -> None:
-        config = _config(type(self).__name__, model, _USUAL, fields)
+        config = _config(type(self).__name__, model, "encode", fields)
         with _Loading(progress) as told:
             self._native = _perihelion.Classifier(
                 config._native, _threads(num_threads), _native_session(session), told, self._ranks

@@ -17,7 +17,7 @@ from perihelion.engine import InferenceSession
 from . import keywords
 from ._model import _config, _Model, _native_session, _threads
 from ._progress import LoadProgress, _Loading
-from .config import KVCacheStrategy, PipelineConfig, _warn
+from .config import PipelineConfig, _warn
 from .keywords import ConfigFields
 from .prompts import Prompt, parts, prompt_list
 
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Embedder"]
-
-# For models that are given by name: large batches of texts.
-_USUAL: dict[str, Any] = {
-    "max_length": None,
-    "max_cache_batch_size": 256,
-    "max_batch_tokens": 4096,
-    "cache_strategy": KVCacheStrategy.paged,
-    "kv_cache_page_size": 64,
-}
 
 
 class Embedder(_Model[_perihelion.Embedder]):
@@ -71,7 +62,7 @@ class Embedder(_Model[_perihelion.Embedder]):
         progress: LoadProgress = False,
         **fields: Unpack[ConfigFields],
     ) -> None:
-        config = _config("Embedder", model, _USUAL, fields)
+        config = _config("Embedder", model, "encode", fields)
         pooling = keywords.text("pooling", pooling, optional=True)
         with _Loading(progress) as told:
             self._native = _perihelion.Embedder(

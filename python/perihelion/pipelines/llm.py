@@ -19,7 +19,7 @@ from perihelion.engine import InferenceSession
 from perihelion.engine.api import _range
 
 from . import keywords
-from ._model import _USUAL, _config, _Model, _native_session, _shares_prefixes, _threads
+from ._model import _config, _Model, _native_session, _threads
 from ._progress import LoadProgress, Progress, _Loading, _Progress
 from ._requests import _AsyncBatchStream, _AsyncStream, _Batch, _BatchStream, _params, _Stream
 from .config import PipelineConfig, _warn
@@ -85,7 +85,7 @@ class LLM(_Model[_perihelion.Generator]):
         progress: LoadProgress = False,
         **fields: Unpack[ConfigFields],
     ) -> None:
-        config = _config("LLM", model, {**_USUAL, "enable_prefix_caching": _shares_prefixes(fields)}, fields)
+        config = _config("LLM", model, "batch", fields)
         template = keywords.text("chat_template", chat_template, optional=True)
         with _Loading(progress) as told:
             self._native = _perihelion.Generator(

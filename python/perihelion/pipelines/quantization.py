@@ -72,7 +72,7 @@ def quantize(
     ...     quantize(None, f"{folder}/model.gguf", "q8_0").bits_per_weight < 9
     True
     """
-    native = _config("quantize", model, {}, fields)._native
+    native = _config("quantize", model, "library", fields)._native
     options = (
         keywords.text("to", to),
         keywords.flag("pure", pure),

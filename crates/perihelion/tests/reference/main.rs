@@ -43,7 +43,7 @@ const PAGES: &[Page] = &[
         name: "pipelines",
         least: 100,
         known: paths::pipelines::known,
-        test_folders: &["crates/perihelion/", "crates/pipelines/src/config/", "crates/sources/"],
+        test_folders: &["crates/perihelion/", "crates/pipelines/src/plan/config/", "crates/sources/"],
     },
 ];
 

@@ -8,7 +8,7 @@ use sources::{WeightsFormat, is_beside_weights};
 use weights::WeightFile;
 
 use super::{Identity, Plan, has_tokenizer};
-use crate::huggingface::TransformersFacts;
+use crate::plan::model_files::transformers::TransformersFacts;
 
 /// Bytes at the beginning of a file that count whole. GGUF files have their metadata there.
 const HEAD: usize = 16 << 20;
@@ -89,7 +89,7 @@ fn add_files_beside(hasher: &mut Hasher, folder: &Path, counts: fn(&str) -> bool
 mod tests {
     use std::fs;
 
-    use crate::config::{PipelineConfig, Reproducible};
+    use crate::plan::config::{PipelineConfig, Reproducible};
     use crate::testing::try_plan;
 
     #[test]

@@ -1,8 +1,12 @@
 //! What will be loaded and within which limits, decided before anything is loaded: from a configuration, the headers of
 //! a model's files and the memory of a machine.
 
+pub mod config;
 mod decide;
+mod describe;
 mod digest;
+pub(crate) mod memory;
+pub(crate) mod model_files;
 mod saved;
 
 use std::path::{Path, PathBuf};
@@ -17,10 +21,11 @@ use weights::{Format, Weights};
 
 pub use self::decide::Machine;
 pub(crate) use self::saved::Identity;
-use crate::config::{FIELDS, Field, PipelineConfig, Problems, check};
-use crate::huggingface::TransformersFacts;
-use crate::memory::{MemoryPlan, MemoryRequest, OutOfMemory, Room};
-use crate::quantize::{expect_quantizable, other_metadata};
+use crate::error::OutOfMemory;
+use crate::plan::config::{FIELDS, Field, PipelineConfig, Problems, check};
+use crate::plan::memory::{MemoryPlan, MemoryRequest, Room};
+use crate::plan::model_files::gguf::{expect_quantizable, other_metadata};
+use crate::plan::model_files::transformers::TransformersFacts;
 use crate::{Error, SamplingOptions};
 
 /// Fields that say which weights a plan opens, and as what.
@@ -237,6 +242,17 @@ impl Plan {
     /// If it does not.
     pub fn expect_graph(&self, what: &'static str) -> Result<(), Error> {
         if self.runs_elsewhere() { Err(Error::NoGraph { what }) } else { Ok(()) }
+    }
+
+    /// Checks that the model makes text.
+    ///
+    /// # Errors
+    /// If it is an encoder or a classifier.
+    pub fn expect_text(&self) -> Result<(), Error> {
+        let architecture = || self.architecture().to_string();
+        let refuse =
+            || Error::NotForText { architecture: architecture(), is_classifier: self.is_classifier() };
+        if self.makes_text() { Ok(()) } else { Err(refuse()) }
     }
 
     /// The most tokens that the model takes.

@@ -14,9 +14,9 @@ use weights::{FileHeader, Format, Metadata, WeightFile, Weights};
 
 use super::Task;
 use crate::Error;
-use crate::config::{PipelineConfig, Problems};
 use crate::error::InvalidField;
-use crate::quantize::other_metadata;
+use crate::plan::config::{PipelineConfig, Problems};
+use crate::plan::model_files::gguf::other_metadata;
 
 /// The field that names a file to start from.
 const SERIALIZED: &str = "serialized_model_path";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use perihelion::pipelines::config::{
-    FIELDS, Layers, Origin, PipelineConfig, SupportedEncoding, WeightsConverter, machine,
+    FIELDS, Layers, Origin, PipelineConfig, SupportedEncoding, UseCase, WeightsConverter, machine,
 };
 use perihelion::pipelines::{Error, Plan, set_python};
 use pyo3::exceptions::PyValueError;
@@ -170,6 +170,16 @@ pub(crate) fn name_interpreter(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn config_fields() -> Vec<(&'static str, Vec<&'static str>, &'static str)> {
     FIELDS.iter().map(|field| (field.name, field.aliases.to_vec(), field.help())).collect()
+}
+
+/// The fields whose defaults for a use differ from those of a configuration, as JSON.
+#[pyfunction]
+pub(crate) fn config_defaults(use_case: &str) -> PyResult<String> {
+    let use_case: UseCase = use_case.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    let (config, plain) = (use_case.config(), PipelineConfig::default());
+    let fields = FIELDS.iter().map(|field| (field, field.value(&config)));
+    let differing = fields.filter(|(field, value)| *value != field.value(&plain));
+    Ok(Value::Object(differing.map(|(field, value)| (field.name.to_string(), value)).collect()).to_string())
 }
 
 /// Name and code of the dtype of each encoding.

@@ -17,7 +17,9 @@ mod wakeups;
 
 pub(crate) use answers::Answers;
 pub(crate) use classifier::Classifier;
-pub(crate) use config::{Config, config_fields, encoding_of_name, encodings, name_interpreter};
+pub(crate) use config::{
+    Config, config_defaults, config_fields, encoding_of_name, encodings, name_interpreter,
+};
 pub(crate) use embedder::Embedder;
 pub(crate) use error::{ConfigError, PromptTooLong, add_attributes, open_error, raise};
 pub(crate) use generator::{Generator, new_session};

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::Model;
-use pipelines::config::{KVCacheStrategy, PipelineEngine};
 use pipelines::{Error, Plan, Request, TextGenerator};
 
 use crate::command_profile;
@@ -238,10 +237,6 @@ fn open(
 
 /// Sets the defaults of a conversation that depend on the model.
 fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
-    let paged =
-        matches!(source.config().cache_strategy, KVCacheStrategy::Paged | KVCacheStrategy::ModelDefault);
-    let shares = paged && source.config().engine != Some(PipelineEngine::HuggingFace);
-    source.default_to("enable_prefix_caching", &shares.into())?;
     if source.is_built_in() {
         source.default_to("max_new_tokens", &BUILT_IN_MAX_NEW_TOKENS.into())?;
     }

@@ -1,0 +1,163 @@
+//! Texts as callers have them, and their tokens as the model takes them.
+
+use super::Settled;
+use super::options::EmbeddingParameters;
+use crate::Error;
+use crate::tasks::embedding_model::EmbeddingModel;
+use crate::tasks::vectors::{Tokens, Truncate};
+use crate::tokenizer::{AddSpecial, ParseSpecial};
+
+/// Texts, and how they become vectors.
+#[derive(Debug, Clone, Default)]
+pub struct EmbeddingRequest {
+    /// What becomes vectors.
+    pub texts: Vec<EmbeddingText>,
+    /// How.
+    pub parameters: EmbeddingParameters,
+}
+
+/// What becomes a vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EmbeddingText {
+    /// A text; names of special tokens in it are text.
+    Text(String),
+    /// Tokens, as they are.
+    Tokens(Vec<u32>),
+}
+
+/// A vector, and what it is of.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Embedding {
+    /// Its dims.
+    pub vector: Vec<f32>,
+    /// How many tokens it was made of.
+    pub tokens: usize,
+    /// How many more the text has, which were left out.
+    pub truncated: usize,
+}
+
+impl EmbeddingRequest {
+    /// Texts that become vectors as the embedder was started.
+    pub fn new<T: Into<EmbeddingText>>(texts: impl IntoIterator<Item = T>) -> EmbeddingRequest {
+        let texts = texts.into_iter().map(Into::into).collect();
+        EmbeddingRequest { texts, parameters: EmbeddingParameters::default() }
+    }
+
+    /// The same, in another way.
+    #[must_use]
+    pub fn with(self, parameters: EmbeddingParameters) -> EmbeddingRequest {
+        EmbeddingRequest { parameters, ..self }
+    }
+}
+
+impl EmbeddingText {
+    /// The tokens as the model takes them: of a text with the prompt before it, and the tokens that belong around it.
+    /// `index` is that of the text in its request.
+    ///
+    /// # Errors
+    /// If there are none, too many, or some that the model does not have.
+    pub(super) fn tokens(
+        &self,
+        index: usize,
+        model: &EmbeddingModel,
+        settled: &Settled,
+        limit: usize,
+    ) -> Result<Tokens, Error> {
+        let whole = match self {
+            EmbeddingText::Text(text) => encode(text, model, settled, AddSpecial::Yes)?,
+            EmbeddingText::Tokens(tokens) => tokens.clone(),
+        };
+        let limit = settled.max_tokens.map_or(limit, |most| most.min(limit));
+        let tokens = match (settled.truncate, self) {
+            (Truncate::Never, _) => Tokens { ids: whole, ..Tokens::default() },
+            _ if whole.len() <= limit => Tokens { ids: whole, ..Tokens::default() },
+            (side, EmbeddingText::Tokens(_)) => Tokens::truncated(&whole, &whole, limit, side),
+            (side, EmbeddingText::Text(text)) => {
+                Tokens::truncated(&whole, &encode(text, model, settled, AddSpecial::No)?, limit, side)
+            }
+        };
+        if tokens.ids.len() > limit {
+            return Err(Error::TextTooLong { index, tokens: tokens.ids.len(), limit });
+        }
+        tokens.check(index, model.vocab())?;
+        Ok(tokens)
+    }
+}
+
+fn encode(text: &str, model: &EmbeddingModel, settled: &Settled, add: AddSpecial) -> Result<Vec<u32>, Error> {
+    let encode = |text: &str| model.tokenizer().encode(text, add, ParseSpecial::No);
+    Ok(match (settled.prompt.is_empty(), model.files().lowercase) {
+        (true, false) => encode(text)?,
+        (_, true) => encode(&format!("{}{text}", settled.prompt).to_lowercase())?,
+        (false, false) => encode(&format!("{}{text}", settled.prompt))?,
+    })
+}
+
+impl From<String> for EmbeddingText {
+    fn from(text: String) -> EmbeddingText {
+        EmbeddingText::Text(text)
+    }
+}
+
+impl From<&String> for EmbeddingText {
+    fn from(text: &String) -> EmbeddingText {
+        EmbeddingText::Text(text.clone())
+    }
+}
+
+impl From<&str> for EmbeddingText {
+    fn from(text: &str) -> EmbeddingText {
+        EmbeddingText::Text(text.to_string())
+    }
+}
+
+impl From<Vec<u32>> for EmbeddingText {
+    fn from(tokens: Vec<u32>) -> EmbeddingText {
+        EmbeddingText::Tokens(tokens)
+    }
+}
+
+/// One text.
+impl From<&str> for EmbeddingRequest {
+    fn from(text: &str) -> EmbeddingRequest {
+        EmbeddingRequest::new([text])
+    }
+}
+
+/// One text.
+impl From<String> for EmbeddingRequest {
+    fn from(text: String) -> EmbeddingRequest {
+        EmbeddingRequest::new([text])
+    }
+}
+
+impl<T: Into<EmbeddingText>> From<Vec<T>> for EmbeddingRequest {
+    fn from(texts: Vec<T>) -> EmbeddingRequest {
+        EmbeddingRequest::new(texts)
+    }
+}
+
+impl<T: Into<EmbeddingText>, const N: usize> From<[T; N]> for EmbeddingRequest {
+    fn from(texts: [T; N]) -> EmbeddingRequest {
+        EmbeddingRequest::new(texts)
+    }
+}
+
+impl<T: Clone + Into<EmbeddingText>> From<&[T]> for EmbeddingRequest {
+    fn from(texts: &[T]) -> EmbeddingRequest {
+        EmbeddingRequest::new(texts.iter().cloned())
+    }
+}
+
+impl<T: Clone + Into<EmbeddingText>> From<&Vec<T>> for EmbeddingRequest {
+    fn from(texts: &Vec<T>) -> EmbeddingRequest {
+        EmbeddingRequest::from(&texts[..])
+    }
+}
+
+impl<T: Clone + Into<EmbeddingText>, const N: usize> From<&[T; N]> for EmbeddingRequest {
+    fn from(texts: &[T; N]) -> EmbeddingRequest {
+        EmbeddingRequest::from(&texts[..])
+    }
+}

@@ -1,0 +1,232 @@
+//! Vectors as they are made: an iterator for threads, a stream for tasks.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use async_channel::Receiver;
+use futures_core::Stream;
+
+use super::worker::{Job, VectorWork};
+use super::{Shared, Tokens, VectorModel};
+use crate::Error;
+use crate::tasks::worker::Worker;
+
+/// Batches of tokens that are made ahead of what was read: while one is computed, the next one waits.
+const BATCHES_AHEAD: usize = 2;
+
+/// The vectors of a request's texts, in their order, for a thread that may wait. A text that has none is an error by
+/// itself, and the others go on. Dropping the stream cancels what was not computed yet.
+pub(crate) struct VectorStream<M: VectorModel> {
+    shared: Arc<Shared<M>>,
+    worker: Worker<VectorWork<M>>,
+    settled: Arc<M::Settled>,
+    /// Those that are no tokens yet.
+    texts: std::vec::IntoIter<M::Text>,
+    next_index: usize,
+    /// Those that are, until there are enough for a batch.
+    group: Vec<Job<M>>,
+    group_tokens: usize,
+    /// The results of the texts before `texts`, and their tokens.
+    answers: VecDeque<Answer>,
+    tokens_ahead: usize,
+}
+
+/// The same for a task, on any runtime. Texts become tokens one by one, so that other tasks get their turn.
+pub(crate) struct AsyncVectorStream<M: VectorModel> {
+    stream: VectorStream<M>,
+    submitting: Option<Submitting>,
+}
+
+/// The next step of a stream after it tokenized some texts.
+enum Prepared<M: VectorModel> {
+    /// Submit these texts, if any.
+    Next(Vec<Job<M>>),
+    /// Submit nothing: enough texts are queued, or none are left.
+    Enough,
+}
+
+/// A group that waits for room in the queue.
+type Submitting = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+/// Where a vector comes from; pinned while it is waited for.
+type Awaited = Receiver<Result<Vec<f32>, Error>>;
+
+/// The result of a text.
+#[derive(Debug)]
+enum Answer {
+    Refused(Error),
+    Awaited { vector: Pin<Box<Awaited>>, tokens: usize, truncated: usize },
+}
+
+impl<M: VectorModel> VectorStream<M> {
+    pub(super) fn new(
+        shared: Arc<Shared<M>>,
+        worker: Worker<VectorWork<M>>,
+        settled: M::Settled,
+        texts: Vec<M::Text>,
+    ) -> VectorStream<M> {
+        VectorStream {
+            shared,
+            worker,
+            settled: Arc::new(settled),
+            texts: texts.into_iter(),
+            next_index: 0,
+            group: Vec::new(),
+            group_tokens: 0,
+            answers: VecDeque::new(),
+            tokens_ahead: 0,
+        }
+    }
+
+    /// Makes tokens of texts and hands them in until enough is on its way. Waits while the queue is full.
+    pub(crate) fn prepare(&mut self) {
+        while let Prepared::Next(group) = self.prepare_one() {
+            if !group.is_empty() {
+                self.worker.submit(group);
+            }
+        }
+    }
+
+    /// As [`VectorStream::prepare`], for the first texts of a stream.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the queue is full.
+    pub(crate) fn try_prepare(&mut self) -> Result<(), Error> {
+        while let Prepared::Next(group) = self.prepare_one() {
+            if !group.is_empty() {
+                self.worker.try_submit(group)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes tokens of the next text. Gives the texts to hand in once a batch is full or nothing comes after them.
+    fn prepare_one(&mut self) -> Prepared<M> {
+        let limits = self.shared.limits;
+        if self.answers.len() >= BATCHES_AHEAD.saturating_mul(limits.texts)
+            || self.tokens_ahead >= BATCHES_AHEAD.saturating_mul(limits.tokens)
+        {
+            return Prepared::Enough;
+        }
+        let Some(text) = self.texts.next() else { return Prepared::Enough };
+        let index = self.next_index;
+        self.next_index += 1;
+        match self.shared.model.tokens(index, &text, &self.settled, self.shared.max_length) {
+            Ok(tokens) => self.await_vector(tokens),
+            Err(error) => self.answers.push_back(Answer::Refused(error)),
+        }
+        let full = self.group.len() >= limits.texts || self.group_tokens >= limits.tokens;
+        if !full && self.texts.len() > 0 {
+            return Prepared::Next(Vec::new());
+        }
+        self.group_tokens = 0;
+        Prepared::Next(std::mem::take(&mut self.group))
+    }
+
+    fn await_vector(&mut self, input: Tokens) {
+        let (reply, vector) = async_channel::bounded(1);
+        let (tokens, truncated) = (input.ids.len(), input.truncated);
+        self.group_tokens += tokens;
+        self.tokens_ahead += tokens;
+        self.group.push(Job { tokens: input, settled: Arc::clone(&self.settled), reply });
+        self.answers.push_back(Answer::Awaited { vector: Box::pin(vector), tokens, truncated });
+    }
+
+    /// The answer to the first text, which has come.
+    fn take(&mut self, received: Option<Result<Vec<f32>, Error>>) -> Option<Result<M::Output, Error>> {
+        match self.answers.pop_front()? {
+            Answer::Refused(error) => Some(Err(error)),
+            Answer::Awaited { tokens, truncated, .. } => {
+                self.tokens_ahead -= tokens;
+                let vector = received.unwrap_or_else(|| Err(self.worker.error()));
+                Some(vector.map(|vector| M::output(vector, tokens, truncated)))
+            }
+        }
+    }
+}
+
+impl<M: VectorModel> std::fmt::Debug for VectorStream<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (done, left) = (self.next_index, self.texts.len());
+        f.debug_struct("VectorStream").field("taken", &done).field("left", &left).finish_non_exhaustive()
+    }
+}
+
+impl<M: VectorModel> std::fmt::Debug for AsyncVectorStream<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stream.fmt(f)
+    }
+}
+
+impl<M: VectorModel> Iterator for VectorStream<M> {
+    type Item = Result<M::Output, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.prepare();
+        let received = match self.answers.front() {
+            Some(Answer::Awaited { vector, .. }) => vector.recv_blocking().ok(),
+            Some(Answer::Refused(_)) | None => None,
+        };
+        self.take(received)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.answers.len() + self.texts.len();
+        (left, Some(left))
+    }
+}
+
+impl<M: VectorModel> ExactSizeIterator for VectorStream<M> {}
+
+impl<M: VectorModel> AsyncVectorStream<M> {
+    pub(crate) fn new(stream: VectorStream<M>) -> AsyncVectorStream<M> {
+        AsyncVectorStream { stream, submitting: None }
+    }
+
+    /// Makes tokens of one more text, unless the texts before wait for room in the queue. Tells whether there is more
+    /// to do at once.
+    fn prepare(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(submitting) = &mut self.submitting {
+            if submitting.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.submitting = None;
+        }
+        match self.stream.prepare_one() {
+            Prepared::Enough => false,
+            Prepared::Next(group) => {
+                if !group.is_empty() {
+                    let worker = self.stream.worker.clone();
+                    self.submitting = Some(Box::pin(async move { worker.submit_async(group).await }));
+                }
+                true
+            }
+        }
+    }
+}
+
+impl<M: VectorModel> Stream for AsyncVectorStream<M> {
+    type Item = Result<M::Output, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let more = self.prepare(context);
+        let stream = &mut self.stream;
+        let received = match stream.answers.front_mut() {
+            Some(Answer::Awaited { vector, .. }) => {
+                let polled = vector.as_mut().poll_next(context);
+                if more && polled.is_pending() {
+                    context.waker().wake_by_ref();
+                }
+                ready!(polled)
+            }
+            Some(Answer::Refused(_)) | None => None,
+        };
+        Poll::Ready(stream.take(received))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.stream.size_hint()
+    }
+}
