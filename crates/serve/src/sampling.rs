@@ -7,7 +7,7 @@ use pipelines::{AddSpecial, ParseSpecial, Request, SamplingOptions, Tokenizer, r
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// How tokens are chosen, and where answers end.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]

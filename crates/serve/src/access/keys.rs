@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 
 use super::limits::KeyLimits;
 use crate::Error;
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// Bytes of a hash, in hexadecimal digits.
 const HASH_DIGITS: usize = 2 * blake3::OUT_LEN;
@@ -30,7 +30,7 @@ pub(crate) struct Key {
     pub(crate) name: String,
     scopes: Vec<Scope>,
     hash: blake3::Hash,
-    pub(super) limits: KeyLimits,
+    pub(crate) limits: KeyLimits,
 }
 
 /// What a key allows.

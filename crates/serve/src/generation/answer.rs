@@ -4,7 +4,7 @@ use axum::response::Response;
 use pipelines::{AnswerEvent, TokenLogprobs};
 
 use super::{Delta, Finish, Generation, PromptToken};
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 use crate::sse::{self, Events};
 
 /// Bytes of events that are sent in one piece, but for the last event: a client that reads slowly has no more of them in

@@ -103,6 +103,14 @@ fn shown(mut events: Vec<AnswerEvent>, hides_reasoning: bool) -> Vec<AnswerEvent
 }
 
 impl Delta {
+    /// The events of the answer that it has.
+    pub(super) fn events(&self) -> &[AnswerEvent] {
+        match self {
+            Delta::Started | Delta::Prompt(_) => &[],
+            Delta::Token { events, .. } | Delta::Finished { events, .. } => events,
+        }
+    }
+
     /// The delta of an event, if it adds to the answer. Failures are not part of answers.
     pub(super) fn of_event(event: EventKind, reading: &mut Option<AnswerReading>) -> Option<Delta> {
         match event {

@@ -3,6 +3,8 @@
 mod answer;
 mod declared;
 mod delta;
+pub(crate) mod infill;
+mod output_format;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -22,14 +24,15 @@ pub(crate) use answer::{Answer, Writer};
 pub(crate) use declared::declared;
 use delta::AnswerReading;
 pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
+pub(crate) use output_format::{Form, schema_of};
 pub(crate) use places::Places;
 pub(crate) use turn::{AnswerReader, Reading, Turn, check_bytes};
 pub(crate) use usage::{AnswerStats, Timings, Usage};
 
+use crate::api_error::ApiError;
 use crate::blocking::{self, INLINE_BYTES};
-use crate::context::Context;
-use crate::error::ApiError;
 use crate::models::ActiveModel;
+use crate::state::Context;
 
 /// The most log-probabilities of tokens in a response that is sent whole: each takes some hundred bytes.
 const MAX_LOGPROBS: usize = 1 << 20;
@@ -211,7 +214,7 @@ impl Generation {
             _ => {}
         }
         let delta = Delta::of_event(kind, &mut choice.reading)?;
-        self.context.trace(|span, content| span.note(index, &delta, content));
+        self.context.trace(|span, content| span.note(index, delta.events(), content));
         let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
         if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {
             choice.stats.usage.reasoning_tokens += 1;

@@ -9,13 +9,13 @@ use pipelines::{
 };
 
 use super::delta::AnswerReading;
+use super::output_format::Form;
 use super::places::Places;
 use super::{off_the_runtime, size_of};
-use crate::context::Context;
-use crate::error::ApiError;
-use crate::form::Form;
+use crate::api_error::ApiError;
+use crate::config::ServerConfig;
 use crate::models::{ActiveModel, ModelText, Preset};
-use crate::server::ServerConfig;
+use crate::state::Context;
 
 /// A prompt, and what is asked of its answer.
 pub(crate) struct Turn {

@@ -10,22 +10,24 @@ use pipelines::{Machine, MemoryBytes, Plan, TextGeneratorOptions, available_memo
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use super::active_model::{ActiveModel, Lease, ModelText, SleepingText};
 use super::catalog::Catalog;
 use super::preset::Preset;
 use super::progress::{LoadProgress, Progress};
 use super::pull::Pulls;
 use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
-use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingText};
+use super::served_model::{Facts, ServedModel};
 use super::shares::{CacheDemand, fair_shares};
 use super::table::{
     Action, ModelStatus, Named, Reply, Table, find, find_exactly, refusal, unavailable, unknown,
 };
-use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings, ModelWorker};
+use super::{LoadedModel, ModelWorker};
 use crate::Error;
+use crate::api_error::ApiError;
 use crate::blocking;
-use crate::error::ApiError;
+use crate::config::Address;
+use crate::config::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 use crate::kv_events::{KvEvents, KvEventsConfig};
-use crate::listener::Address;
 
 /// How long one of several models stays in memory unused.
 pub(super) const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
@@ -433,7 +435,9 @@ impl Models {
         for action in actions {
             match action {
                 Action::Grant(reply, model, loaded) => {
-                    let active = ActiveModel::new(self, model, loaded);
+                    let (models, key) = (Arc::clone(self), model.key);
+                    let lease = Lease::new(move || models.step(Command::Release(key)));
+                    let active = ActiveModel::new(model, loaded, self.settings.sampling, lease);
                     // A request that does not wait any more drops it.
                     let _ = reply.map(|reply| reply.send(Ok(active)));
                 }

@@ -8,12 +8,14 @@ use axum::http::StatusCode;
 use pipelines::MemoryBytes;
 use tokio::sync::{OnceCell, oneshot};
 
+use super::LoadedModel;
+use super::active_model::{ActiveModel, SleepingText};
 use super::preset::Preset;
 use super::progress::{LoadProgress, PhaseTimes, Progress};
 use super::residency::{Command, Decision, ModelKey, Refusal, Residency, State, Ticket};
-use super::served_model::{ActiveModel, Facts, ServedModel, SleepingText};
-use super::{LoadedModel, ModelConfig};
-use crate::error::ApiError;
+use super::served_model::{Facts, ServedModel};
+use crate::api_error::ApiError;
+use crate::config::ModelConfig;
 use crate::stamp;
 
 /// When to try again if a model cannot be loaded.

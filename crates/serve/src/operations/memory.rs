@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::models::{ModelStatus, ModelWorker};
-use crate::server::Shared;
+use crate::state::ServerState;
 
 /// The memory of the models. All numbers are bytes.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,9 +38,9 @@ pub(super) struct ModelMemory {
 
 /// Shows the memory of the models.
 #[utoipa::path(get, path = "/debug/memory", tag = "Admin", responses((status = 200, body = Memory)))]
-pub(crate) async fn show(State(shared): State<Arc<Shared>>) -> Json<Memory> {
-    let models = shared.models.statuses().iter().filter_map(ModelMemory::of).collect();
-    let (used, budget) = shared.models.memory();
+pub(crate) async fn show(State(server): State<Arc<ServerState>>) -> Json<Memory> {
+    let models = server.models.statuses().iter().filter_map(ModelMemory::of).collect();
+    let (used, budget) = server.models.memory();
     Json(Memory { budget, used, models })
 }
 
