@@ -177,7 +177,7 @@ impl From<&pipelines::Error> for ApiError {
                  for at most {most} bytes: shorten it"
             )),
             E::TooLong(_) | E::TextTooLong { .. } | E::PairTooLong { .. } => too_long(message),
-            E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => of_fields(fields),
+            E::Request(fields) | E::Sampling(fields) | E::Embedder(fields) => field_errors(fields),
             E::EmptyPrompt
             | E::EmptyText { .. }
             | E::UnknownToken { .. }
@@ -202,7 +202,7 @@ impl From<&pipelines::Error> for ApiError {
             | E::OutOfMemory(_)
             | E::WorkerEnded { .. } => unavailable(message),
             E::Engine(error) if error.is_out_of_memory() || error.is_file_changed() => unavailable(message),
-            E::Source(error) => of_source(error),
+            E::Source(error) => source_error(error),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message),
         }
     }
@@ -229,7 +229,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Errors of names are the client's, those of the hub are the hub's.
-fn of_source(error: &sources::Error) -> ApiError {
+fn source_error(error: &sources::Error) -> ApiError {
     use sources::Error as E;
     let message = error.to_string();
     let with = |status, code| ApiError::new(status, code, message.clone());
@@ -273,7 +273,7 @@ fn too_many(tokens: usize, limit: usize, remedy: &str) -> ApiError {
 }
 
 /// All the wrong fields in one message; the first is the parameter.
-fn of_fields(fields: &[InvalidField]) -> ApiError {
+fn field_errors(fields: &[InvalidField]) -> ApiError {
     let name = |field: &'static str| match field {
         "max_new_tokens" => "max_tokens",
         "min_new_tokens" => "min_tokens",

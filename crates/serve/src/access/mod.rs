@@ -12,5 +12,5 @@ pub(crate) use limits::{KeyPermit, KeyUsage};
 
 /// Whether a path is one of a model, and not of those who run the server.
 pub(crate) fn is_work(path: &str) -> bool {
-    Access::of(path) == Access::Scope(Scope::Infer)
+    Access::for_path(path) == Access::Scope(Scope::Infer)
 }

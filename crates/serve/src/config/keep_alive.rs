@@ -46,7 +46,7 @@ impl KeepAlive {
         self == KeepAlive::For(Duration::ZERO)
     }
 
-    fn of_seconds(seconds: f64) -> Result<KeepAlive, String> {
+    fn from_seconds(seconds: f64) -> Result<KeepAlive, String> {
         match seconds {
             ..0.0 => Ok(KeepAlive::Forever),
             0.0..=LONGEST => Ok(KeepAlive::For(Duration::from_secs_f64(seconds))),
@@ -61,7 +61,7 @@ impl FromStr for KeepAlive {
     fn from_str(text: &str) -> Result<KeepAlive, String> {
         let text = text.trim();
         if let Ok(seconds) = text.parse() {
-            return KeepAlive::of_seconds(seconds);
+            return KeepAlive::from_seconds(seconds);
         }
         let (sign, mut rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
         let mut seconds = 0.0;
@@ -74,7 +74,7 @@ impl FromStr for KeepAlive {
             };
             (seconds, rest) = (seconds + number * scale, after);
         }
-        if text.is_empty() { Err(expected(text)) } else { KeepAlive::of_seconds(sign * seconds) }
+        if text.is_empty() { Err(expected(text)) } else { KeepAlive::from_seconds(sign * seconds) }
     }
 }
 
@@ -83,7 +83,7 @@ impl TryFrom<KeepAliveField> for KeepAlive {
 
     fn try_from(field: KeepAliveField) -> Result<KeepAlive, String> {
         match field {
-            KeepAliveField::Seconds(seconds) => KeepAlive::of_seconds(seconds),
+            KeepAliveField::Seconds(seconds) => KeepAlive::from_seconds(seconds),
             KeepAliveField::Text(text) => text.parse(),
         }
     }

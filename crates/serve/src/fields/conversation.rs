@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
-use crate::generation::Turn;
+use crate::generation::PromptSpec;
 
 /// Variables of chat templates that requests set by fields of their own, or not at all. So are special tokens, whose names
 /// end in `_token`.
@@ -59,7 +59,7 @@ impl ConversationFields {
     ///
     /// # Errors
     /// If a field has a value that it cannot have.
-    pub(crate) fn into_turn(self) -> Result<Turn, ApiError> {
+    pub(crate) fn into_prompt_spec(self) -> Result<PromptSpec, ApiError> {
         let thinking = self.thinking()?;
         let extra = self.chat_template_kwargs.unwrap_or_default();
         let is_own = |name: &&String| OWN_VARIABLES.contains(&name.as_str()) || name.ends_with("_token");
@@ -84,7 +84,7 @@ impl ConversationFields {
             extra,
             ..Chat::new(self.messages.into_iter().map(Value::Object).collect())
         };
-        Ok(Turn { tools, thinking, hides_reasoning, ..Turn::from(chat) })
+        Ok(PromptSpec { tools, thinking, hides_reasoning, ..PromptSpec::from(chat) })
     }
 }
 

@@ -46,10 +46,7 @@ impl DryRunField {
             return None;
         }
         let prompt_tokens = requests.iter().map(|request| request.prompt.len()).sum();
-        context.note(|facts| {
-            facts.model = Some(model.id.clone());
-            facts.prompt_tokens = prompt_tokens;
-        });
+        context.note_prompt(&model.id, prompt_tokens);
         let answer = DryRun {
             object: "dry_run",
             model: model.id.clone(),

@@ -8,4 +8,4 @@ pub(crate) mod texts;
 pub(crate) mod timings;
 pub(crate) mod truncation;
 
-pub(crate) use output_format::FormFields;
+pub(crate) use output_format::OutputFormatFields;

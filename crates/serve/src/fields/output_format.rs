@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
-use crate::generation::{Form, schema_of};
+use crate::generation::{OutputFormat, schema_constraint};
 use crate::state::Context;
 
 /// The form of answers, under the names of several APIs. A request gives at most one.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-pub(crate) struct FormFields {
+#[schema(as = FormFields)]
+pub(crate) struct OutputFormatFields {
     /// Text, a JSON object, or JSON of a schema.
     response_format: Option<ResponseFormat>,
     /// A form under the names of vLLM.
@@ -103,28 +104,28 @@ struct StructuredOutputs {
     grammar: Option<String>,
 }
 
-impl FormFields {
+impl OutputFormatFields {
     /// The form, if one is given.
     ///
     /// # Errors
     /// If several are given.
-    pub(crate) fn form(self, context: &Context) -> Result<Option<Form>, ApiError> {
+    pub(crate) fn into_format(self, context: &Context) -> Result<Option<OutputFormat>, ApiError> {
         let mut forms = Vec::new();
         let mut add = |field, constraint: Option<Constraint>| {
-            forms.extend(constraint.map(|constraint| Form { field, constraint }));
+            forms.extend(constraint.map(|constraint| OutputFormat { field, constraint }));
         };
         if let Some(format) = self.response_format {
             add("response_format", format.constraint(context)?);
         }
         if let Some(outputs) = self.structured_outputs {
             let field = "structured_outputs";
-            add(field, outputs.json.map(schema_of));
+            add(field, outputs.json.map(schema_constraint));
             add(field, outputs.json_object.filter(|&is_object| is_object).map(|_| Constraint::JsonObject));
             add(field, outputs.regex.map(|regex| Constraint::Regex(regex.into())));
             add(field, outputs.choice.map(Constraint::choice));
             add(field, outputs.grammar.map(|grammar| Constraint::grammar(&grammar)));
         }
-        add("guided_json", self.guided_json.map(schema_of));
+        add("guided_json", self.guided_json.map(schema_constraint));
         add("guided_regex", self.guided_regex.map(|regex| Constraint::Regex(regex.into())));
         add("guided_choice", self.guided_choice.map(Constraint::choice));
         add("guided_grammar", self.guided_grammar.map(|grammar| Constraint::grammar(&grammar)));
@@ -146,7 +147,7 @@ impl ResponseFormat {
     /// # Errors
     /// If the schema is missing, or there are two.
     fn constraint(self, context: &Context) -> Result<Option<Constraint>, ApiError> {
-        let object = |schema: Option<Value>| schema.map_or(Constraint::JsonObject, schema_of);
+        let object = |schema: Option<Value>| schema.map_or(Constraint::JsonObject, schema_constraint);
         let (constraint, others) = match self {
             ResponseFormat::Text => {
                 context.note(|facts| facts.ignored.extend(["response_format".to_string()]));
@@ -157,7 +158,7 @@ impl ResponseFormat {
                 (object(named.schema), others)
             }
             ResponseFormat::JsonSchema { json_schema: None, schema: Some(schema), others } => {
-                (schema_of(schema), others)
+                (schema_constraint(schema), others)
             }
             ResponseFormat::JsonSchema { json_schema, .. } => {
                 let count = if json_schema.is_some() { "two schemas" } else { "no schema" };

@@ -36,7 +36,7 @@ impl TruncationFields {
     ///
     /// # Errors
     /// If texts are to be cut to no tokens, or to more than the model takes.
-    pub(crate) fn of(&self, limit: usize) -> Result<Truncation, ApiError> {
+    pub(crate) fn within(&self, limit: usize) -> Result<Truncation, ApiError> {
         let max_tokens = match self.truncate_prompt_tokens {
             None => return Ok(Truncation { truncate: None, max_tokens: None }),
             Some(-1) => None,

@@ -129,7 +129,7 @@ impl<W: Writer> Events for Written<W> {
     }
 
     fn wait(&mut self, out: &mut Vec<u8>) {
-        if let Some(index) = self.generation.choices.iter().position(|choice| choice.reading.is_some()) {
+        if let Some(index) = self.generation.choices.iter().position(|choice| choice.parser.is_some()) {
             self.writer.wait(out, index);
         }
     }

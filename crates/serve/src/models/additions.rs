@@ -11,8 +11,8 @@ use super::Models;
 use super::manager::KEEP_ALIVE;
 use super::preset::{Preset, PresetSpec};
 use super::pull::{self, PullState};
-use super::residency::{Command, Stay};
-use super::served_model::{Facts, ServedModel};
+use super::residency::{Command, ResidencyTerms};
+use super::served_model::{ModelFacts, ServedModel};
 use crate::api_error::ApiError;
 use crate::config::{ModelConfig, ModelKind};
 use crate::stamp;
@@ -151,10 +151,10 @@ impl Models {
         let known = served.iter().find(|model| model.is_named(&id)).map(|model| model.key);
         let facts = self.facts_of(name)?;
         let keep_alive = self.settings.keep_alive.unwrap_or(KEEP_ALIVE);
-        let stay = Stay { need: facts.need, keep_alive, pinned: false };
+        let terms = ResidencyTerms { need: facts.need, keep_alive, pinned: false };
         let config = ModelConfig { id, ..ModelConfig::new(config) };
         let model = self.lock().list(known, facts, config, true);
-        self.step(Command::List { model, stay });
+        self.step(Command::List { model, terms });
         Ok(())
     }
 
@@ -218,10 +218,11 @@ impl Models {
     ///
     /// # Errors
     /// If the hub does not have it, or it cannot run on this machine.
-    pub(super) fn facts_of(&self, name: &RepoName) -> Result<Facts, ApiError> {
+    pub(super) fn facts_of(&self, name: &RepoName) -> Result<ModelFacts, ApiError> {
         let wrong =
             |problem: String| ApiError::invalid("model", format!("the model cannot run here: {problem}"));
-        let facts = self.plan(&self.config_of(name), None).and_then(|plan| Facts::of(&plan, None));
+        let facts =
+            self.plan(&self.config_of(name), None).and_then(|plan| ModelFacts::from_plan(&plan, None));
         let facts = facts.map_err(|error| match error {
             error @ pipelines::Error::Source(_) => ApiError::from(error),
             error => wrong(error.to_string()),

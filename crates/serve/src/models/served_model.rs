@@ -14,12 +14,12 @@ pub(crate) struct ServedModel {
     pub(super) is_added: bool,
     /// Seconds since 1970.
     pub(crate) created: u64,
-    pub(crate) facts: Facts,
+    pub(crate) facts: ModelFacts,
 }
 
 /// The facts of a model, loaded or not.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ModelFacts {
     pub(crate) kind: ModelKind,
     pub(crate) architecture: String,
     /// The encoding of its weights.
@@ -62,15 +62,15 @@ impl ServedModel {
     }
 }
 
-impl Facts {
+impl ModelFacts {
     /// The facts of a plan.
     ///
     /// # Errors
     /// If the model does not fit into memory.
-    pub(super) fn of(plan: &Plan, kind: Option<ModelKind>) -> Result<Facts, pipelines::Error> {
+    pub(super) fn from_plan(plan: &Plan, kind: Option<ModelKind>) -> Result<ModelFacts, pipelines::Error> {
         let memory = plan.memory()?;
         let encoding = plan.config().quantization_encoding;
-        Ok(Facts {
+        Ok(ModelFacts {
             kind: kind.unwrap_or_else(|| ModelKind::for_plan(plan)),
             architecture: plan.architecture().to_string(),
             encoding: encoding.map(|encoding| encoding.to_string()).unwrap_or_default(),

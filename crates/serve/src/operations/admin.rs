@@ -93,7 +93,7 @@ pub(crate) async fn load(
 ) -> Result<Json<Model>, ApiError> {
     let model = server.models.find(body.model.as_deref())?;
     let _entry = server.models.acquire(Some(model.id()), body.keep_alive).await?;
-    Ok(Json(Model::of(server.models.status(&model))))
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has a model leave memory once the requests that use it have ended, also if it is pinned.
@@ -110,7 +110,7 @@ pub(crate) async fn unload(
 ) -> Result<Json<Model>, ApiError> {
     let model = server.models.find(body.model.as_deref())?;
     server.models.unload(&model);
-    Ok(Json(Model::of(server.models.status(&model))))
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has a model stay in memory, or lets it leave again.
@@ -127,7 +127,7 @@ pub(crate) async fn pin(
 ) -> Result<Json<Model>, ApiError> {
     let model = server.models.find(body.model.as_deref())?;
     server.models.pin(&model, body.pin.unwrap_or(true));
-    Ok(Json(Model::of(server.models.status(&model))))
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has the server finish what runs, take nothing new, and end.

@@ -39,7 +39,7 @@ pub(super) struct ModelMemory {
 /// Shows the memory of the models.
 #[utoipa::path(get, path = "/debug/memory", tag = "Admin", responses((status = 200, body = Memory)))]
 pub(crate) async fn show(State(server): State<Arc<ServerState>>) -> Json<Memory> {
-    let models = server.models.statuses().iter().filter_map(ModelMemory::of).collect();
+    let models = server.models.statuses().iter().filter_map(ModelMemory::from_status).collect();
     let (used, budget) = server.models.memory();
     Json(Memory { budget, used, models })
 }
@@ -57,7 +57,7 @@ impl ModelMemory {
     }
 
     /// The memory of a model that is loaded.
-    pub(super) fn of(status: &ModelStatus) -> Option<ModelMemory> {
+    pub(super) fn from_status(status: &ModelStatus) -> Option<ModelMemory> {
         let (model, loaded) = (status.model.id().to_string(), status.loaded.as_deref()?);
         let weights = status.model.facts.weight_bytes;
         let without_cache = |scratch: usize| ModelMemory {

@@ -57,7 +57,7 @@ pub(super) async fn check_key(
     request: Request,
     next: Next,
 ) -> Response {
-    let (keys, access) = (server.keys(), Access::of(request.uri().path()));
+    let (keys, access) = (server.keys(), Access::for_path(request.uri().path()));
     if access == Access::Scope(Scope::Admin)
         && !keys.are_needed()
         && !server.config.addresses.iter().all(Address::is_local)

@@ -66,6 +66,14 @@ impl Context {
         note(&mut self.facts())
     }
 
+    /// Notes which model reads how many tokens of prompts.
+    pub(crate) fn note_prompt(&self, model: &str, tokens: usize) {
+        self.note(|facts| {
+            facts.model = Some(model.to_string());
+            facts.prompt_tokens = tokens;
+        });
+    }
+
     /// Notes the error that the request ends with.
     pub(crate) fn note_error(&self, error: &ApiError) {
         self.note(|facts| facts.note_error(error));

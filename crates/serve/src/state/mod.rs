@@ -27,6 +27,7 @@ use crate::telemetry::{AccessLog, Metrics, Traces};
 
 /// How long requests that are cancelled may take to say so.
 pub(crate) const CANCEL: Duration = Duration::from_secs(3);
+
 /// What handlers share: the models, who may use them, and who does.
 pub(crate) struct ServerState {
     pub(crate) config: ServerConfig,

@@ -1,4 +1,4 @@
-//! What becomes known of a request while it is answered.
+//! The facts of a request, which become known while it is answered.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub(crate) struct RequestRecord {
     cancelled: watch::Sender<Option<ApiError>>,
 }
 
-/// What becomes known while a request is answered.
+/// The facts of a request so far.
 #[derive(Default)]
 pub(crate) struct RequestFacts {
     /// The name of the client's key.

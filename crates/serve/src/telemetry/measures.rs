@@ -95,7 +95,7 @@ impl Metrics {
     }
 
     /// The measures of a model, which begin with its first request or the first look at them.
-    pub(crate) fn of(&self, model: &str, max_length: usize) -> Arc<Measures> {
+    pub(crate) fn model(&self, model: &str, max_length: usize) -> Arc<Measures> {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(measures) = models.get(model) {
             return Arc::clone(measures);
@@ -108,12 +108,12 @@ impl Metrics {
 
     /// Takes note of the time that the form of an answer took to compile.
     pub(crate) fn note_grammar(&self, model: &str, max_length: usize, time: Duration) {
-        self.of(model, max_length).grammars.observe(time.as_secs_f64());
+        self.model(model, max_length).grammars.observe(time.as_secs_f64());
     }
 
     /// Starts to measure `n` answers to each of the requests.
     pub(crate) fn begin(&self, model: &str, max_length: usize, requests: &[Request], n: usize) -> Answers {
-        let measures = self.of(model, max_length);
+        let measures = self.model(model, max_length);
         let mut answers = Vec::with_capacity(requests.len() * n);
         for request in requests {
             measures.n.observe(n as f64);

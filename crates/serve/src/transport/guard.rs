@@ -40,7 +40,7 @@ pub(super) struct Guard<S> {
     stream: S,
     connection: Arc<Connection>,
     timeouts: Timeouts,
-    part: Part,
+    next: NextBytes,
     scanner: Scanner,
     /// Bytes that hyper has not read.
     buffer: Vec<u8>,
@@ -55,7 +55,7 @@ pub(super) struct Guard<S> {
 
 /// The kind of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum NextBytes {
     Head,
     /// So many bytes of a body.
     Body(u64),
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             stream,
             connection,
             timeouts,
-            part: Part::Head,
+            next: NextBytes::Head,
             scanner: Scanner::default(),
             buffer: Vec::new(),
             ready: 0,
@@ -93,18 +93,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Decides how many of the bytes hyper may read.
     fn release(&mut self) {
-        self.ready = match &mut self.part {
-            Part::Head => return self.release_head(),
-            Part::Body(left) => {
+        self.ready = match &mut self.next {
+            NextBytes::Head => return self.release_head(),
+            NextBytes::Body(left) => {
                 let bytes = self.buffer.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= bytes as u64;
                 if *left == 0 {
-                    self.part = Part::Head;
+                    self.next = NextBytes::Head;
                 }
                 bytes
             }
-            Part::Chunks | Part::Frames => self.buffer.len(),
-            Part::Refused => 0,
+            NextBytes::Chunks | NextBytes::Frames => self.buffer.len(),
+            NextBytes::Refused => 0,
         };
     }
 
@@ -130,23 +130,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     fn release_request(&mut self, end: usize, framing: Framing) {
         (self.ready, self.scanner, self.read_timer) = (end, Scanner::default(), None);
         self.is_first = false;
-        self.part = match framing {
-            Framing::Bytes(0) => Part::Head,
-            Framing::Bytes(bytes) => Part::Body(bytes),
-            Framing::Chunks => Part::Chunks,
-            Framing::Http2 => Part::Frames,
+        self.next = match framing {
+            Framing::Bytes(0) => NextBytes::Head,
+            Framing::Bytes(bytes) => NextBytes::Body(bytes),
+            Framing::Chunks => NextBytes::Chunks,
+            Framing::Http2 => NextBytes::Frames,
         };
-        if self.part == Part::Chunks {
+        if self.next == NextBytes::Chunks {
             self.connection.end();
         }
         // The service counts the requests of HTTP/2.
-        if self.part != Part::Frames {
+        if self.next != NextBytes::Frames {
             self.connection.begin();
         }
     }
 
     fn refuse(&mut self, error: ApiError) {
-        (self.part, self.read_timer) = (Part::Refused, None);
+        (self.next, self.read_timer) = (NextBytes::Refused, None);
         self.buffer = REFUSED.to_vec();
         self.ready = self.buffer.len();
         self.connection.refuse(error);
@@ -164,7 +164,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Whether the client took too long to send a head, or to begin one.
     fn poll_timeout(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        let is_between = matches!(self.part, Part::Head | Part::Frames);
+        let is_between = matches!(self.next, NextBytes::Head | NextBytes::Frames);
         if !is_between || self.connection.poll_idle(task).is_pending() {
             self.read_timer = None;
             return Poll::Pending;
@@ -192,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Whether the client may still write what is not read.
     fn is_cut(&self) -> bool {
-        matches!(self.part, Part::Refused | Part::Chunks | Part::Body(_))
+        matches!(self.next, NextBytes::Refused | NextBytes::Chunks | NextBytes::Body(_))
     }
 
     /// Reads and forgets what the client still writes, within limits.
@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 guard.ready -= bytes;
                 return Poll::Ready(Ok(()));
             }
-            if guard.part == Part::Refused {
+            if guard.next == NextBytes::Refused {
                 return Poll::Pending;
             }
             if guard.buffer.len() > MAX_WAITING {
@@ -241,13 +241,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
             let was_empty = guard.buffer.is_empty();
             match guard.poll_fill(task)? {
                 Poll::Ready(0) => return Poll::Ready(Ok(())),
-                Poll::Ready(_) if was_empty && guard.part == Part::Head => guard.read_timer = None,
+                Poll::Ready(_) if was_empty && guard.next == NextBytes::Head => guard.read_timer = None,
                 Poll::Ready(_) => {}
                 // The request before ended meanwhile, perhaps before it knew whom to wake.
                 Poll::Pending if was_busy && guard.connection.poll_idle(task).is_ready() => {}
                 Poll::Pending => {
                     ready!(guard.poll_timeout(task));
-                    if guard.part == Part::Frames || guard.buffer.is_empty() {
+                    if guard.next == NextBytes::Frames || guard.buffer.is_empty() {
                         return Poll::Ready(Ok(()));
                     }
                     guard.refuse(ApiError::too_slow("head", guard.timeouts.head));

@@ -128,12 +128,12 @@ const CLASSIFICATIONS: &[Row<BatchStatus, u64>] = &[
 ];
 
 impl ModelFigures {
-    fn of(status: &ModelStatus) -> ModelFigures {
+    fn from_status(status: &ModelStatus) -> ModelFigures {
         ModelFigures {
             id: status.model.id().to_string(),
             state: status.state,
             phase_times: status.phase_times.clone(),
-            memory: ModelMemory::of(status),
+            memory: ModelMemory::from_status(status),
             planned: [
                 ("weights", status.model.facts.weight_bytes),
                 ("cache", status.model.facts.cache_bytes),
@@ -153,14 +153,14 @@ impl Snapshot {
     pub(super) fn new(server: &Arc<ServerState>) -> Snapshot {
         let (mut texts, mut embeddings, mut classifications) = (Vec::new(), Vec::new(), Vec::new());
         let statuses = server.models.statuses();
-        let models = statuses.iter().map(ModelFigures::of).collect();
+        let models = statuses.iter().map(ModelFigures::from_status).collect();
         for status in statuses {
             let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
             let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
             // A model whose thread has ended has no status.
             match loaded.worker() {
                 ModelWorker::Text(generator) => texts.extend(generator.status().ok().map(|status| {
-                    let measures = server.metrics.of(id, loaded.max_length());
+                    let measures = server.metrics.model(id, loaded.max_length());
                     TextModel { labels, status, measures }
                 })),
                 ModelWorker::Embedding(embedder) => {

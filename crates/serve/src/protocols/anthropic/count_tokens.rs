@@ -47,11 +47,8 @@ pub(crate) async fn create(
     Body(body): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
     let model = server.models.text(body.prompt.model.as_deref()).await?;
-    let turn = body.prompt.into_turn(server.config.keep_attribution_header)?;
-    let rendered = turn.render(&model, &server.config, &context).await?;
-    context.note(|facts| {
-        facts.model = Some(model.id().to_string());
-        facts.prompt_tokens = rendered.tokens.len();
-    });
+    let spec = body.prompt.into_prompt_spec(server.config.keep_attribution_header)?;
+    let rendered = spec.render(&model, &server.config, &context).await?;
+    context.note_prompt(model.id(), rendered.tokens.len());
     Ok(Json(TokenCount { input_tokens: rendered.tokens.len() }))
 }

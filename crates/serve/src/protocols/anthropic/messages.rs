@@ -189,13 +189,13 @@ pub(crate) async fn create(
     let MessagesRequest { prompt, answer, sampling, dry_run } = body;
     let model = &server.models.acquire(prompt.model.as_deref(), None).await?;
     let omits_thinking = prompt.omits_thinking();
-    let turn = prompt.into_turn(server.config.keep_attribution_header)?;
-    let reading = turn.read(model, &server.config, &context).await?;
+    let spec = prompt.into_prompt_spec(server.config.keep_attribution_header)?;
+    let prepared = spec.prepare(model, &server.config, &context).await?;
     let mut parameters = Request { max_new_tokens: Some(answer.max_tokens), ..model.request(sampling)? };
     parameters.stop.extend(answer.stop_sequences.into_iter().flatten());
     let stops = parameters.stop.clone();
-    let request = reading.into_request(parameters, model);
-    let (request, reader) = request.map_err(|error| error.rename("stop", "stop_sequences"))?;
+    let request = prepared.into_request(parameters, model);
+    let (request, parser_config) = request.map_err(|error| error.rename("stop", "stop_sequences"))?;
     let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
@@ -210,7 +210,7 @@ pub(crate) async fn create(
         usage: Usage::default(),
     };
     let request_id = context.id().to_string();
-    let mut generation = Generation::start(model, requests, 1, &reader, context).await?;
+    let mut generation = Generation::start(model, requests, 1, &parser_config, context).await?;
     if answer.stream.unwrap_or(false) {
         return Ok(generation.stream(Events {
             message,

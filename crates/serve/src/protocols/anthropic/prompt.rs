@@ -10,8 +10,7 @@ use super::blocks::Messages;
 use super::tools::{self, ToolChoiceField};
 use crate::api_error::ApiError;
 use crate::fields::conversation::text_of;
-use crate::generation::{Form, schema_of};
-use crate::generation::{Places, Turn};
+use crate::generation::{OutputFormat, Places, PromptSpec, schema_constraint};
 
 /// The conversation of a request.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -110,8 +109,8 @@ impl PromptFields {
     ///
     /// # Errors
     /// If a message has a role or a content that the models cannot read, or a field has a value that it cannot have.
-    pub(super) fn into_turn(self, keep_attribution: bool) -> Result<Turn, ApiError> {
-        let (thinking, form) = (self.thinking()?, self.form()?);
+    pub(super) fn into_prompt_spec(self, keep_attribution: bool) -> Result<PromptSpec, ApiError> {
+        let (thinking, output_format) = (self.thinking()?, self.output_format()?);
         if self.messages.is_empty() {
             return Err(ApiError::invalid("messages", "messages is empty: give at least one message"));
         }
@@ -131,7 +130,7 @@ impl PromptFields {
         let mut places = Places { messages: places, ..Places::default() };
         let tools = tools::read(self.tools.as_deref(), self.tool_choice.as_ref(), &mut places, &mut ignored)?;
         let chat = Chat { continue_final_message, ..Chat::new(messages) };
-        Ok(Turn { tools, thinking, form, places, ignored, ..Turn::from(chat) })
+        Ok(PromptSpec { tools, thinking, output_format, places, ignored, ..PromptSpec::from(chat) })
     }
 
     /// The settings of the reasoning. An effort alone turns it on.
@@ -146,7 +145,7 @@ impl PromptFields {
     }
 
     /// The form of the text.
-    fn form(&self) -> Result<Option<Form>, ApiError> {
+    fn output_format(&self) -> Result<Option<OutputFormat>, ApiError> {
         let format = self.output_config.as_ref().and_then(|config| config.format.as_ref());
         let (field, OutputFormatField::JsonSchema { schema }) = match (format, &self.output_format) {
             (None, None) => return Ok(None),
@@ -157,7 +156,7 @@ impl PromptFields {
                 return Err(ApiError::invalid("output_format", message));
             }
         };
-        Ok(Some(Form { field, constraint: schema_of(schema.clone()) }))
+        Ok(Some(OutputFormat { field, constraint: schema_constraint(schema.clone()) }))
     }
 }
 
@@ -167,12 +166,12 @@ mod tests {
 
     use super::*;
 
-    fn turn(fields: Value) -> Result<Turn, ApiError> {
-        serde_json::from_value::<PromptFields>(fields).unwrap().into_turn(false)
+    fn spec(fields: Value) -> Result<PromptSpec, ApiError> {
+        serde_json::from_value::<PromptFields>(fields).unwrap().into_prompt_spec(false)
     }
 
     fn messages(fields: Value) -> Value {
-        let Prompt::Chat(chat) = turn(fields).unwrap().prompt else { panic!("the prompt is a conversation") };
+        let Prompt::Chat(chat) = spec(fields).unwrap().prompt else { panic!("the prompt is a conversation") };
         Value::Array(chat.messages)
     }
 
@@ -196,7 +195,7 @@ mod tests {
     fn a_turn_of_the_assistant_without_text_is_not_continued() {
         let continues = |content: Value| {
             let given = json!({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content}]});
-            let Prompt::Chat(chat) = turn(given).unwrap().prompt else {
+            let Prompt::Chat(chat) = spec(given).unwrap().prompt else {
                 panic!("the prompt is a conversation")
             };
             chat.continue_final_message
@@ -210,7 +209,7 @@ mod tests {
     fn left_out_tools_are_named_with_a_choice_that_needs_them() {
         let check = |tools: Value, choice: Value, expected: &[&str]| {
             let given = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": choice});
-            assert_eq!(turn(given).unwrap().ignored, expected);
+            assert_eq!(spec(given).unwrap().ignored, expected);
         };
         let (search, function) =
             (json!({"type": "web_search_20250305", "name": "web_search"}), json!({"name": "f"}));
@@ -228,7 +227,7 @@ mod tests {
             let hi = json!({"messages": [{"role": "user", "content": "Hi"}]});
             let mut given = hi.as_object().unwrap().clone();
             given.extend(fields.as_object().unwrap().clone());
-            turn(Value::Object(given)).map(|_| ()).unwrap_err().param.unwrap_or_default()
+            spec(Value::Object(given)).map(|_| ()).unwrap_err().param.unwrap_or_default()
         };
         assert_eq!(param(json!({"system": [{"type": "text", "text": "a"}, 3]})), "system[1]");
         assert_eq!(param(json!({"messages": []})), "messages");

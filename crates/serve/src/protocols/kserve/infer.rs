@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{BYTES, INPUT, OUTPUT};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
-use crate::generation::{self, AnswerReader, Generation};
+use crate::generation::{self, Generation, ParserConfig};
 use crate::sampling::Sampling;
 use crate::state::Context;
 use crate::state::ServerState;
@@ -122,7 +122,7 @@ pub(crate) async fn create(
         let prepared = generation::off_the_runtime(bytes, move || generator.prepare(request)).await?;
         requests.push(model.bound(prepared)?);
     }
-    let mut generation = Generation::start(model, requests, 1, &AnswerReader::default(), context).await?;
+    let mut generation = Generation::start(model, requests, 1, &ParserConfig::default(), context).await?;
     let data: Vec<String> = generation.answers().await?.iter().map(|answer| answer.content.text()).collect();
     let output = OutputTensor { name: OUTPUT, datatype: BYTES, shape: [data.len()], data };
     Ok(Json(InferResponse { model_name: model.id.clone(), id, outputs: [output] }))

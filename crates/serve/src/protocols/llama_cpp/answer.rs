@@ -11,10 +11,10 @@ use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
 use crate::config::{KeepAlive, KeepAliveField};
-use crate::fields::FormFields;
+use crate::fields::OutputFormatFields;
 use crate::fields::dry_run::DryRunField;
 use crate::fields::timings::{PromptProgress, TelemetryFields, Timings};
-use crate::generation::{AnswerReader, AnswerStats, Delta, Finish, Generation, Turn, Writer, text_of};
+use crate::generation::{AnswerStats, Delta, Finish, Generation, ParserConfig, PromptSpec, Writer, text_of};
 use crate::models::ActiveModel;
 use crate::protocols::openai::logprobs::finite;
 use crate::sampling::{Sampling, TokenLimit};
@@ -57,12 +57,12 @@ pub(super) struct AnswerFields {
 }
 
 /// A request, apart from its prompts.
-pub(super) struct Job<'a> {
+pub(super) struct CompletionTask<'a> {
     pub(super) server: &'a ServerState,
     pub(super) model: &'a Arc<ActiveModel>,
     pub(super) context: Context,
     pub(super) answer: AnswerFields,
-    pub(super) form: FormFields,
+    pub(super) output_format: OutputFormatFields,
     pub(super) sampling: Sampling,
     pub(super) telemetry: TelemetryFields,
     pub(super) dry_run: DryRunField,
@@ -215,7 +215,7 @@ impl AnswerFields {
     }
 }
 
-impl Job<'_> {
+impl CompletionTask<'_> {
     /// Answers prompts.
     ///
     /// # Errors
@@ -228,7 +228,17 @@ impl Job<'_> {
     }
 
     async fn respond(self, prompts: Vec<Prompt>) -> Result<Response, ApiError> {
-        let Job { server, model, context, answer, form, sampling, telemetry, dry_run, is_cut } = self;
+        let CompletionTask {
+            server,
+            model,
+            context,
+            answer,
+            output_format,
+            sampling,
+            telemetry,
+            dry_run,
+            is_cut,
+        } = self;
         telemetry.note(answer.stream.unwrap_or(false), &context);
         let limit = answer.n_predict.map(TokenLimit::count).or(model.lengths().answer());
         let parameters = Request {
@@ -237,13 +247,13 @@ impl Job<'_> {
             logprobs_mode: answer.logprobs_mode(),
             ..model.request(sampling)?
         };
-        let form = form.form(&context)?;
+        let output_format = output_format.into_format(&context)?;
         let is_list = prompts.len() > 1;
         let mut requests = Vec::with_capacity(prompts.len());
         for prompt in prompts {
-            let turn = Turn { form: form.clone(), ..prompt.into() };
-            let reading = turn.read(model, &server.config, &context).await?;
-            requests.push(reading.into_request(parameters.clone(), model)?.0);
+            let spec = PromptSpec { output_format: output_format.clone(), ..prompt.into() };
+            let prepared = spec.prepare(model, &server.config, &context).await?;
+            requests.push(prepared.into_request(parameters.clone(), model)?.0);
         }
         if let Some(counted) = dry_run.answer(model, &requests, &context) {
             return Ok(counted);
@@ -260,7 +270,7 @@ impl Job<'_> {
             telemetry,
             fields: answer.response_fields.unwrap_or_default(),
         };
-        let mut generation = Generation::start(model, requests, n, &AnswerReader::default(), context).await?;
+        let mut generation = Generation::start(model, requests, n, &ParserConfig::default(), context).await?;
         if answer.stream.unwrap_or(false) {
             let has_new_line = vec![false; shape.prompts.len() * n];
             return Ok(generation.stream(Chunks { shape, has_new_line }));

@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answer::{AnswerFields, Job, NativeAnswer, NativeChunk};
+use super::answer::{AnswerFields, CompletionTask, NativeAnswer, NativeChunk};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
-use crate::fields::FormFields;
+use crate::fields::OutputFormatFields;
 use crate::fields::dry_run::DryRunField;
 use crate::fields::timings::TelemetryFields;
 use crate::protocols::openai::completions::{self, Prompts};
@@ -26,7 +26,7 @@ pub(crate) struct NativeCompletionRequest {
     #[serde(flatten)]
     answer: AnswerFields,
     #[serde(flatten)]
-    form: FormFields,
+    output_format: OutputFormatFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -56,7 +56,7 @@ impl RequestBody for NativeCompletionRequest {
         Ok(NativeCompletionRequest {
             prompt: fields.take()?,
             answer: fields.take()?,
-            form: fields.take()?,
+            output_format: fields.take()?,
             sampling: fields.take()?,
             telemetry: fields.take()?,
             dry_run: fields.take()?,
@@ -111,12 +111,22 @@ async fn respond(
     context: Context,
     body: NativeCompletionRequest,
 ) -> Result<Response, ApiError> {
-    let NativeCompletionRequest { prompt, answer, form, sampling, telemetry, dry_run } = body;
+    let NativeCompletionRequest { prompt, answer, output_format, sampling, telemetry, dry_run } = body;
     let model = &answer.model(server).await?;
     let mut prompts = Vec::new();
     for prompt in prompt.prompt.into_list()? {
         prompts.push(prompt.into_prompt(model).await?);
     }
-    let job = Job { server, model, context, answer, form, sampling, telemetry, dry_run, is_cut: false };
-    job.answer(prompts).await
+    let task = CompletionTask {
+        server,
+        model,
+        context,
+        answer,
+        output_format,
+        sampling,
+        telemetry,
+        dry_run,
+        is_cut: false,
+    };
+    task.answer(prompts).await
 }

@@ -8,10 +8,10 @@ use pipelines::{InfillFile, InfillTexts};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::answer::{AnswerFields, Job, NativeAnswer, NativeChunk};
+use super::answer::{AnswerFields, CompletionTask, NativeAnswer, NativeChunk};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
-use crate::fields::FormFields;
+use crate::fields::OutputFormatFields;
 use crate::fields::dry_run::DryRunField;
 use crate::fields::timings::TelemetryFields;
 use crate::generation::infill;
@@ -27,7 +27,7 @@ pub(crate) struct InfillRequest {
     #[serde(flatten)]
     answer: AnswerFields,
     #[serde(flatten)]
-    form: FormFields,
+    output_format: OutputFormatFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -66,7 +66,7 @@ impl RequestBody for InfillRequest {
         Ok(InfillRequest {
             texts: fields.take()?,
             answer: fields.take()?,
-            form: fields.take()?,
+            output_format: fields.take()?,
             sampling: fields.take()?,
             telemetry: fields.take()?,
             dry_run: fields.take()?,
@@ -90,7 +90,7 @@ pub(crate) async fn create(
     context: Context,
     Body(body): Body<InfillRequest>,
 ) -> Result<Response, ApiError> {
-    let InfillRequest { texts, answer, form, sampling, telemetry, dry_run } = body;
+    let InfillRequest { texts, answer, output_format, sampling, telemetry, dry_run } = body;
     let server = &*server;
     let model = &answer.model(server).await?;
     let file = |extra: ExtraText| {
@@ -107,6 +107,16 @@ pub(crate) async fn create(
     let room = limit - answer.limit().unwrap_or(limit / 4).min(limit / 2);
     let prompt = infill::prompt(model, texts, room, "input_prefix").await?;
     let is_cut = prompt.is_cut;
-    let job = Job { server, model, context, answer, form, sampling, telemetry, dry_run, is_cut };
-    job.answer(vec![prompt.tokens.into()]).await
+    let task = CompletionTask {
+        server,
+        model,
+        context,
+        answer,
+        output_format,
+        sampling,
+        telemetry,
+        dry_run,
+        is_cut,
+    };
+    task.answer(vec![prompt.tokens.into()]).await
 }

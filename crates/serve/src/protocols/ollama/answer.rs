@@ -15,8 +15,9 @@ use super::{append, error_object};
 use crate::api_error::ApiError;
 use crate::config::{KeepAlive, KeepAliveField};
 use crate::fields::dry_run::DryRunField;
-use crate::generation::{Delta, Finish, Generation, Timings, Turn, Usage, Writer};
-use crate::generation::{Form, schema_of};
+use crate::generation::{
+    Delta, Finish, Generation, OutputFormat, PromptSpec, Timings, Usage, Writer, schema_constraint,
+};
 use crate::models::{ActiveModel, Models};
 use crate::protocols::openai::logprobs::TokenEntry;
 use crate::sse;
@@ -148,13 +149,13 @@ struct End {
 }
 
 impl AnswerFields {
-    /// Answers a turn.
+    /// Answers a prompt.
     ///
     /// # Errors
     /// If the request is refused.
     pub(super) async fn answer(
         self,
-        turn: Turn,
+        spec: PromptSpec,
         options: Options,
         dry_run: DryRunField,
         shape: Shape,
@@ -165,19 +166,20 @@ impl AnswerFields {
             context.note(|facts| facts.ignored.extend(["options.num_ctx".to_string()]));
         }
         let is_cut = self.truncate.unwrap_or(false);
-        let turn = Turn { form: self.form()?, thinking: self.thinking()?, is_cut, ..turn };
-        let mut reading = turn.read(model, &server.config, &context).await?;
+        let spec =
+            PromptSpec { output_format: self.output_format()?, thinking: self.thinking()?, is_cut, ..spec };
+        let mut prepared = spec.prepare(model, &server.config, &context).await?;
         let Fitted { mut request, truncated } =
-            options.request(model, std::mem::take(&mut reading.own.tokens), is_cut)?;
-        reading.own.tokens = std::mem::take(&mut request.prompt);
+            options.request(model, std::mem::take(&mut prepared.own.tokens), is_cut)?;
+        prepared.own.tokens = std::mem::take(&mut request.prompt);
         let logprobs = self.logprobs.unwrap_or(false).then_some(self.top_logprobs.unwrap_or(0));
-        let request = reading.into_request(Request { logprobs, ..request }, model);
-        let (request, reader) = request.map_err(in_options)?;
+        let request = prepared.into_request(Request { logprobs, ..request }, model);
+        let (request, parser_config) = request.map_err(in_options)?;
         let requests = vec![request];
         if let Some(counted) = dry_run.answer(model, &requests, &context) {
             return Ok(counted);
         }
-        let mut generation = Generation::start(model, requests, 1, &reader, context).await?;
+        let mut generation = Generation::start(model, requests, 1, &parser_config, context).await?;
         let mut lines = Lines::new(&model.id, shape);
         lines.truncated = (truncated > 0).then_some(truncated);
         if self.stream.unwrap_or(true) {
@@ -222,7 +224,7 @@ impl AnswerFields {
     }
 
     /// The form of the text, if there is one.
-    fn form(&self) -> Result<Option<Form>, ApiError> {
+    fn output_format(&self) -> Result<Option<OutputFormat>, ApiError> {
         if self.top_logprobs.is_some_and(|count| count > 0) && !self.logprobs.unwrap_or(false) {
             return Err(ApiError::invalid("top_logprobs", "top_logprobs needs `logprobs: true`"));
         }
@@ -230,13 +232,13 @@ impl AnswerFields {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(name)) if name.is_empty() => return Ok(None),
             Some(Value::String(name)) if name == "json" => Constraint::JsonObject,
-            Some(schema @ Value::Object(_)) => schema_of(schema.clone()),
+            Some(schema @ Value::Object(_)) => schema_constraint(schema.clone()),
             Some(other) => {
                 let message = format!("format is {other}: give \"json\" or a JSON schema");
                 return Err(ApiError::invalid("format", message));
             }
         };
-        Ok(Some(Form { field: "format", constraint }))
+        Ok(Some(OutputFormat { field: "format", constraint }))
     }
 
     /// The request's reasoning settings.

@@ -15,7 +15,7 @@ use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::fields::conversation::check_roles;
 use crate::fields::dry_run::DryRunField;
-use crate::generation::Turn;
+use crate::generation::PromptSpec;
 use crate::state::Context;
 use crate::state::ServerState;
 
@@ -73,12 +73,12 @@ pub(crate) async fn create(
     Body(body): Body<OllamaChatRequest>,
 ) -> Result<Response, ApiError> {
     let OllamaChatRequest { conversation, answer, options, dry_run } = body;
-    let Some(turn) = conversation.into_turn(&context)? else {
+    let Some(spec) = conversation.into_prompt_spec(&context)? else {
         return answer.nothing(options, &server.models, Shape::Chat).await;
     };
     let model = &server.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let route = Route { model, server: &server, context };
-    answer.answer(turn, options, dry_run, Shape::Chat, route).await
+    answer.answer(spec, options, dry_run, Shape::Chat, route).await
 }
 
 impl MessagesField {
@@ -86,7 +86,7 @@ impl MessagesField {
     ///
     /// # Errors
     /// If the newest message of the user has images, or a tool is not a function.
-    fn into_turn(self, context: &Context) -> Result<Option<Turn>, ApiError> {
+    fn into_prompt_spec(self, context: &Context) -> Result<Option<PromptSpec>, ApiError> {
         let tools = ToolUse::new(self.tools, None, None)?;
         let given = self.messages.unwrap_or_default();
         check_roles(&given)?;
@@ -116,6 +116,6 @@ impl MessagesField {
         let continue_final_message = last["role"] == "assistant"
             && last["content"].as_str().is_some_and(|content| !content.is_empty());
         let chat = Chat { continue_final_message, ..Chat::new(messages) };
-        Ok(Some(Turn { tools, ..Turn::from(chat) }))
+        Ok(Some(PromptSpec { tools, ..PromptSpec::from(chat) }))
     }
 }

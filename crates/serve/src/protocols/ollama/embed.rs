@@ -159,9 +159,6 @@ async fn embed(
         return Ok(Vec::new());
     }
     let embeddings = embedder.embed_async(EmbeddingRequest::new(texts).with(parameters)).await?;
-    context.note(|facts| {
-        facts.model = Some(model.id.clone());
-        facts.prompt_tokens = embeddings.iter().map(|embedding| embedding.tokens).sum();
-    });
+    context.note_prompt(&model.id, embeddings.iter().map(|embedding| embedding.tokens).sum());
     Ok(embeddings)
 }

@@ -113,7 +113,7 @@ pub(crate) struct OllamaVersion {
 }
 
 impl Details {
-    fn of(model: &ServedModel) -> Details {
+    fn for_model(model: &ServedModel) -> Details {
         let facts = &model.facts;
         Details {
             parent_model: String::new(),
@@ -136,7 +136,7 @@ fn parameter_size(parameters: usize) -> String {
 }
 
 impl Tag {
-    fn of(status: &ModelStatus) -> Tag {
+    fn from_status(status: &ModelStatus) -> Tag {
         let ModelStatus { model, loaded, .. } = status;
         Tag {
             name: model.id().to_string(),
@@ -144,7 +144,7 @@ impl Tag {
             modified_at: stamp::rfc3339_of(model.created),
             size: model.facts.weight_bytes,
             digest: loaded.as_ref().map(|loaded| loaded.digest().to_string()).unwrap_or_default(),
-            details: Details::of(model),
+            details: Details::for_model(model),
         }
     }
 
@@ -164,15 +164,16 @@ impl Tag {
 #[utoipa::path(get, path = "/api/tags", tag = "Ollama", responses((status = 200, body = Tags)))]
 pub(crate) async fn tags(State(server): State<Arc<ServerState>>) -> Json<Tags> {
     let (statuses, presets) = (server.models.statuses(), server.models.presets());
-    let presets = presets.iter().map(|(preset, model)| Tag::of(&server.models.status(model)).under(preset));
-    Json(Tags { models: statuses.iter().map(Tag::of).chain(presets).collect() })
+    let presets =
+        presets.iter().map(|(preset, model)| Tag::from_status(&server.models.status(model)).under(preset));
+    Json(Tags { models: statuses.iter().map(Tag::from_status).chain(presets).collect() })
 }
 
 /// Lists the models in memory.
 #[utoipa::path(get, path = "/api/ps", tag = "Ollama", responses((status = 200, body = Processes)))]
 pub(crate) async fn processes(State(server): State<Arc<ServerState>>) -> Json<Processes> {
     let process = |status: &ModelStatus| {
-        let Tag { name, model, size, digest, details, .. } = Tag::of(status);
+        let Tag { name, model, size, digest, details, .. } = Tag::from_status(status);
         let expires_at = status.expires_in.map_or(NEVER.to_string(), stamp::rfc3339_in);
         let context_length = status.loaded.as_ref()?.max_length();
         Some(Process { name, model, size, digest, details, expires_at, size_vram: 0, context_length })
@@ -210,7 +211,7 @@ pub(crate) async fn show(
     model_info.insert("general.architecture".to_string(), json!(architecture));
     model_info.insert("general.parameter_count".to_string(), json!(model.facts.parameters));
     model_info.insert(format!("{architecture}.context_length"), json!(text.max_length()));
-    let tag = Tag::of(&server.models.status(&model));
+    let tag = Tag::from_status(&server.models.status(&model));
     let tag = match &preset {
         Some(preset) => tag.under(preset),
         None => tag,

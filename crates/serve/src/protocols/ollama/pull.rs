@@ -93,7 +93,7 @@ struct Steps {
 impl Events for Steps {
     async fn next(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(sent) = &mut self.sent else {
-            StatusLine::of("pulling manifest").write(out);
+            StatusLine::new("pulling manifest").write(out);
             self.sent = Some(Vec::new());
             return true;
         };
@@ -108,10 +108,10 @@ impl Events for Steps {
         let before = std::mem::replace(sent, state.files.iter().map(|file| file.done).collect());
         let news =
             state.files.iter().enumerate().filter(|(index, file)| before.get(*index) != Some(&file.done));
-        news.for_each(|(_, file)| StatusLine::of_file(file).write(out));
+        news.for_each(|(_, file)| StatusLine::for_file(file).write(out));
         match &state.end {
             None => return true,
-            Some(Ok(())) => LAST_STEPS.iter().for_each(|step| StatusLine::of(*step).write(out)),
+            Some(Ok(())) => LAST_STEPS.iter().for_each(|step| StatusLine::new(*step).write(out)),
             Some(Err(error)) => append(out, &error_object(error, "")),
         }
         false
@@ -119,13 +119,13 @@ impl Events for Steps {
 }
 
 impl StatusLine {
-    fn of_file(file: &PulledFile) -> StatusLine {
+    fn for_file(file: &PulledFile) -> StatusLine {
         let digits = file.digest.split_once(':').map_or("", |(_, digits)| digits);
         StatusLine {
             digest: Some(file.digest.clone()),
             total: Some(file.total),
             completed: Some(file.done),
-            ..StatusLine::of(format!("pulling {}", &digits[..digits.len().min(SHORT_DIGEST)]))
+            ..StatusLine::new(format!("pulling {}", &digits[..digits.len().min(SHORT_DIGEST)]))
         }
     }
 }

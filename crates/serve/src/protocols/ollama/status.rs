@@ -36,7 +36,7 @@ struct Lines(Vec<&'static str>);
 
 impl StatusLine {
     /// The line of a step.
-    pub(super) fn of(status: impl Into<String>) -> StatusLine {
+    pub(super) fn new(status: impl Into<String>) -> StatusLine {
         StatusLine { status: status.into(), ..StatusLine::default() }
     }
 
@@ -59,12 +59,12 @@ impl StreamField {
 
 /// The response to a change that is done.
 pub(super) fn success() -> Response {
-    Json(StatusLine::of("success")).into_response()
+    Json(StatusLine::new("success")).into_response()
 }
 
 impl Events for Lines {
     async fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        self.0.drain(..).for_each(|status| StatusLine::of(status).write(out));
+        self.0.drain(..).for_each(|status| StatusLine::new(status).write(out));
         false
     }
 }

@@ -9,7 +9,7 @@ use pipelines::{AnswerEvent, Chat, Prompt, Request, ToolCall};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::functions::FunctionFields;
+use super::functions::{FunctionFields, function_finish};
 use super::logprobs::{Logprobs, TokenEntry};
 use super::prompt_logprobs::{PromptLogprobs, prompt_logprobs};
 use super::unsupported::UnsupportedFields;
@@ -17,11 +17,11 @@ use super::{RequestMetrics, StreamOptions, Usage};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::config::{KeepAlive, KeepAliveField};
-use crate::fields::FormFields;
+use crate::fields::OutputFormatFields;
 use crate::fields::conversation::ConversationFields;
 use crate::fields::dry_run::DryRunField;
 use crate::fields::timings::{PromptProgress, TelemetryFields, Timings};
-use crate::generation::{Answer, Delta, Finish, Generation, Reading, Turn, Writer};
+use crate::generation::{Answer, Delta, Generation, PreparedPrompt, PromptSpec, Writer};
 use crate::models::ActiveModel;
 use crate::sampling::{Sampling, TokenLimit};
 use crate::sse;
@@ -41,7 +41,7 @@ pub(crate) struct ChatRequest {
     #[serde(flatten)]
     unsupported: UnsupportedFields,
     #[serde(flatten)]
-    form: FormFields,
+    output_format: OutputFormatFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -98,7 +98,7 @@ impl RequestBody for ChatRequest {
             functions,
             answer: fields.take()?,
             unsupported: fields.take()?,
-            form: fields.take()?,
+            output_format: fields.take()?,
             sampling: fields.take()?,
             telemetry: fields.take()?,
             dry_run: fields.take()?,
@@ -275,17 +275,20 @@ async fn respond(
     body: ChatRequest,
     has_functions: bool,
 ) -> Result<Response, ApiError> {
-    let ChatRequest { conversation, answer, unsupported, form, sampling, telemetry, dry_run, .. } = body;
+    let ChatRequest {
+        conversation, answer, unsupported, output_format, sampling, telemetry, dry_run, ..
+    } = body;
     unsupported.check(&context)?;
     telemetry.note(answer.stream.unwrap_or(false), &context);
     let model = &server.models.acquire(answer.model.as_deref(), answer.keep_alive).await?;
     let is_cut = answer.truncate_prompt_tokens.is_some();
-    let turn = Turn { form: form.form(&context)?, is_cut, ..conversation.into_turn()? };
-    let echo = answer.echo_of(&turn, &context);
+    let output_format = output_format.into_format(&context)?;
+    let spec = PromptSpec { output_format, is_cut, ..conversation.into_prompt_spec()? };
+    let echo = answer.echo_of(&spec, &context);
     let parameters = answer.parameters(model.request(sampling)?, model)?;
-    let mut reading = turn.read(model, &server.config, &context).await?;
-    answer.cut(&mut reading, model)?;
-    let (request, reader) = reading.into_request(parameters, model)?;
+    let mut prepared = spec.prepare(model, &server.config, &context).await?;
+    answer.cut(&mut prepared, model)?;
+    let (request, parser_config) = prepared.into_request(parameters, model)?;
     let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
@@ -293,7 +296,7 @@ async fn respond(
     let gives_tokens = answer.return_token_ids.unwrap_or(false);
     let mut prompt_token_ids = gives_tokens.then(|| requests[0].prompt.clone());
     let n = answer.n.unwrap_or(1);
-    let mut generation = Generation::start(model, requests, n, &reader, context).await?;
+    let mut generation = Generation::start(model, requests, n, &parser_config, context).await?;
     let head = Head {
         id: unique_id("chatcmpl-"),
         object: "chat.completion",
@@ -339,8 +342,8 @@ async fn respond(
 
 impl AnswerFields {
     /// The text that answers begin with: the last message, if the request wants that and it is the assistant's.
-    fn echo_of(&self, turn: &Turn, context: &Context) -> String {
-        let (true, Prompt::Chat(Chat { messages, .. })) = (self.echo.unwrap_or(false), &turn.prompt) else {
+    fn echo_of(&self, spec: &PromptSpec, context: &Context) -> String {
+        let (true, Prompt::Chat(Chat { messages, .. })) = (self.echo.unwrap_or(false), &spec.prompt) else {
             return String::new();
         };
         let last = messages.last().filter(|last| last["role"] == "assistant");
@@ -351,7 +354,7 @@ impl AnswerFields {
     }
 
     /// Cuts the prompt if the request wants that.
-    fn cut(&self, reading: &mut Reading, model: &ActiveModel) -> Result<(), ApiError> {
+    fn cut(&self, prepared: &mut PreparedPrompt, model: &ActiveModel) -> Result<(), ApiError> {
         let Some(count) = self.truncate_prompt_tokens else { return Ok(()) };
         let limit = model.max_length();
         // An answer of open length gets half of the context.
@@ -363,7 +366,7 @@ impl AnswerFields {
                 ApiError::invalid("truncate_prompt_tokens", message)
             })?,
         };
-        reading.own.tokens.drain(..reading.own.tokens.len().saturating_sub(kept));
+        prepared.own.tokens.drain(..prepared.own.tokens.len().saturating_sub(kept));
         Ok(())
     }
 
@@ -416,11 +419,6 @@ impl ChatChoice {
     }
 }
 
-/// The name of why an answer to a request with functions ended.
-fn function_finish(reason: &'static str) -> &'static str {
-    if reason == Finish::ToolCalls.name() { "function_call" } else { reason }
-}
-
 impl Reasoning {
     fn new(text: String) -> Reasoning {
         let text = Some(text).filter(|text| !text.is_empty());
@@ -463,7 +461,7 @@ impl MessageDelta {
     }
 
     /// The part of the message that an event adds, if any.
-    fn of_event(event: AnswerEvent) -> Option<MessageDelta> {
+    fn from_event(event: AnswerEvent) -> Option<MessageDelta> {
         match event {
             AnswerEvent::Text(text) | AnswerEvent::ToolCallFailed { text, .. } => {
                 Some(MessageDelta::text(text))
@@ -539,7 +537,7 @@ impl Writer for Chunks {
             Delta::Token { token, logprobs, events } => {
                 let logprobs = logprobs.map(|token| Logprobs { content: vec![TokenEntry::from(&token)] });
                 let token_ids = self.gives_tokens.then(|| vec![token]);
-                let mut deltas = events.into_iter().filter_map(MessageDelta::of_event);
+                let mut deltas = events.into_iter().filter_map(MessageDelta::from_event);
                 let first = match deltas.next() {
                     None if logprobs.is_none() && token_ids.is_none() => return,
                     first => first.unwrap_or_else(|| MessageDelta::text(String::new())),
@@ -552,7 +550,7 @@ impl Writer for Chunks {
                 deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta), timings));
             }
             Delta::Finished { events, finish } => {
-                let deltas = events.into_iter().filter_map(MessageDelta::of_event);
+                let deltas = events.into_iter().filter_map(MessageDelta::from_event);
                 deltas.for_each(|delta| self.send(out, ChunkChoice::new(index, delta), timings));
                 let finish_reason = Some(finish.name());
                 let end = ChunkChoice { finish_reason, ..ChunkChoice::new(index, MessageDelta::default()) };

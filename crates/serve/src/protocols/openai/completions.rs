@@ -15,12 +15,11 @@ use super::{StreamOptions, Usage};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::config::{KeepAlive, KeepAliveField};
-use crate::fields::FormFields;
+use crate::fields::OutputFormatFields;
 use crate::fields::dry_run::DryRunField;
 use crate::fields::texts::{TextInput, TextObject, TextParts, TextPiece};
 use crate::fields::timings::{PromptProgress, TelemetryFields, Timings};
-use crate::generation::infill;
-use crate::generation::{AnswerReader, Delta, Generation, PromptToken, Turn, Writer, text_of};
+use crate::generation::{Delta, Generation, ParserConfig, PromptSpec, PromptToken, Writer, infill, text_of};
 use crate::sampling::{Sampling, TokenLimit};
 use crate::sse;
 use crate::stamp::{now, unique_id};
@@ -38,7 +37,7 @@ pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     texts: Texts,
     #[serde(flatten)]
-    form: FormFields,
+    output_format: OutputFormatFields,
     #[serde(flatten)]
     sampling: Sampling,
     #[serde(flatten)]
@@ -113,7 +112,7 @@ impl RequestBody for CompletionRequest {
     fn read(fields: &mut Fields) -> Result<CompletionRequest, ApiError> {
         Ok(CompletionRequest {
             texts: fields.take()?,
-            form: fields.take()?,
+            output_format: fields.take()?,
             sampling: fields.take()?,
             telemetry: fields.take()?,
             dry_run: fields.take()?,
@@ -211,7 +210,7 @@ pub(crate) async fn respond(
     context: Context,
     body: CompletionRequest,
 ) -> Result<Response, ApiError> {
-    let CompletionRequest { texts, form, sampling, telemetry, dry_run } = body;
+    let CompletionRequest { texts, output_format, sampling, telemetry, dry_run } = body;
     let model = &server.models.acquire(texts.model.as_deref(), texts.keep_alive).await?;
     let n = texts.n.unwrap_or(1);
     let (stream, include_usage) =
@@ -224,7 +223,8 @@ pub(crate) async fn respond(
         echo: texts.echo.unwrap_or(false),
         ..model.request(sampling)?
     };
-    let (form, suffix) = (form.form(&context)?, texts.suffix.filter(|suffix| !suffix.is_empty()));
+    let (output_format, suffix) =
+        (output_format.into_format(&context)?, texts.suffix.filter(|suffix| !suffix.is_empty()));
     if suffix.is_some() && parameters.echo {
         return Err(ApiError::invalid(
             "echo",
@@ -243,15 +243,15 @@ pub(crate) async fn respond(
             }
             (prompt, None) => prompt,
         };
-        let turn = Turn { form: form.clone(), ..prompt.into() };
-        let reading = turn.read(model, &server.config, &context).await?;
-        requests.push(reading.into_request(parameters.clone(), model)?.0);
+        let spec = PromptSpec { output_format: output_format.clone(), ..prompt.into() };
+        let prepared = spec.prepare(model, &server.config, &context).await?;
+        requests.push(prepared.into_request(parameters.clone(), model)?.0);
     }
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
     let answers = requests.len() * n;
-    let generation = Generation::start(model, requests, n, &AnswerReader::default(), context).await?;
+    let generation = Generation::start(model, requests, n, &ParserConfig::default(), context).await?;
     let head = Head {
         id: unique_id("cmpl-"),
         object: "text_completion",

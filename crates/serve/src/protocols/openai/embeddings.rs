@@ -228,7 +228,7 @@ async fn embed(
     let EmbeddingsRequest { texts: own, truncation } = body;
     let model = &server.models.acquire(own.model.as_deref(), None).await?;
     let embedder = model.loaded.embedder()?;
-    let Truncation { truncate, max_tokens } = truncation.of(embedder.max_length())?;
+    let Truncation { truncate, max_tokens } = truncation.within(embedder.max_length())?;
     let inputs = own.input.into_list();
     if inputs.is_empty() || inputs.len() > MAX_TEXTS {
         let message = format!("input has {} texts: give 1 to {MAX_TEXTS}", inputs.len());
@@ -247,10 +247,7 @@ async fn embed(
     let request = EmbeddingRequest { texts, parameters };
     let embeddings = embedder.embed_async(request).await?;
     let prompt_tokens = embeddings.iter().map(|embedding| embedding.tokens).sum();
-    context.note(|facts| {
-        facts.model = Some(model.id.clone());
-        facts.prompt_tokens = prompt_tokens;
-    });
+    context.note_prompt(&model.id, prompt_tokens);
     let format = own.encoding_format.unwrap_or_default();
     let vectors = embeddings.into_iter().map(|embedding| Vector::new(embedding.vector, format));
     Ok(EmbeddedTexts {

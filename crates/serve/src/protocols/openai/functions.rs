@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::api_error::ApiError;
 use crate::body::Fields;
+use crate::generation::Finish;
 use crate::state::Context;
 
 /// The fields, and whether the answer is written in their shape.
@@ -85,6 +86,11 @@ impl FunctionFields {
         let message = own_name(error.message);
         ApiError { message, param: error.param.map(own_name), ..error }
     }
+}
+
+/// The name of why an answer to a request with functions ended.
+pub(super) fn function_finish(reason: &'static str) -> &'static str {
+    if reason == Finish::ToolCalls.name() { "function_call" } else { reason }
 }
 
 /// The place of a tool in a request with functions.

@@ -78,7 +78,7 @@ struct Meta {
 }
 
 impl Model {
-    pub(crate) fn of(status: ModelStatus) -> Model {
+    pub(crate) fn from_status(status: ModelStatus) -> Model {
         let ModelStatus {
             model, state, progress, failure, loaded, expires_in, pinned, running, waiting, ..
         } = status;
@@ -141,10 +141,11 @@ fn defaults(model: &ServedModel, of_preset: Sampling) -> Option<SamplingDefaults
 /// Lists the models and presets. Requests with the header `anthropic-version` get the shape of that API.
 #[utoipa::path(get, path = "/v1/models", tag = "OpenAI", responses((status = 200, body = ModelList)))]
 pub(crate) async fn list(State(server): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
-    let models = server.models.statuses().into_iter().map(Model::of);
+    let models = server.models.statuses().into_iter().map(Model::from_status);
     let presets = server.models.presets();
-    let presets =
-        presets.iter().map(|(preset, model)| Model::of(server.models.status(model)).under(preset, model));
+    let presets = presets
+        .iter()
+        .map(|(preset, model)| Model::from_status(server.models.status(model)).under(preset, model));
     let data: Vec<Model> = models.chain(presets).collect();
     if is_spoken(&headers) {
         let models: Vec<ModelInfo> = data.iter().map(Model::to_anthropic).collect();
@@ -167,7 +168,7 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let (model, preset) = server.models.resolve(Some(&id))?;
-    let shown = Model::of(server.models.status(&model));
+    let shown = Model::from_status(server.models.status(&model));
     let shown = match preset {
         Some(preset) => shown.under(&preset, &model),
         None => shown,

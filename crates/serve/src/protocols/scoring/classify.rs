@@ -8,7 +8,7 @@ use pipelines::{Classification, ClassificationRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoredTexts, ScoringFields, ScoringUsage, note};
+use super::{ScoredTexts, ScoringFields, ScoringUsage};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::stamp;
@@ -88,7 +88,7 @@ pub(crate) async fn create_v1(
     let request = ClassificationRequest::new(texts).with(scoring.parameters(classifier)?);
     let scored = classifier.classify_async(request).await?;
     let tokens = scored.iter().map(|text| text.tokens).sum();
-    note(&context, &model.id, tokens);
+    context.note_prompt(&model.id, tokens);
     let data = scored.into_iter().enumerate();
     let data = data.map(|(index, text)| LabelledText::new(index, text, classifier.labels()));
     Ok(Json(Labels {

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 use crate::api_error::ApiError;
 use crate::body::Fields;
 use crate::fields::truncation::{Truncation, TruncationFields};
-use crate::state::Context;
 
 /// The most texts of a request.
 const MAX_TEXTS: usize = 2048;
@@ -62,7 +61,7 @@ impl ScoringFields {
     /// # Errors
     /// If texts are to be cut to a length that the model does not take.
     fn parameters(&self, classifier: &Classifier) -> Result<ClassificationParameters, ApiError> {
-        let Truncation { truncate, max_tokens } = self.truncation.of(classifier.max_length())?;
+        let Truncation { truncate, max_tokens } = self.truncation.within(classifier.max_length())?;
         let is_raw = self.settings.use_activation == Some(false);
         let activation = is_raw.then_some(ScoreActivation::Identity);
         let prompt = self.settings.instruction.clone().map(EmbeddingPrompt::Text);
@@ -113,12 +112,4 @@ fn check_repeated(field: &str, bytes: usize, times: usize) -> Result<(), ApiErro
         "{field} has {bytes} bytes and is read with {times} texts: together at most {MAX_REPEATED_BYTES} bytes are read"
     );
     Err(ApiError::invalid(field, message))
-}
-
-/// Notes for the log which model computed how many tokens.
-fn note(context: &Context, model: &str, tokens: usize) {
-    context.note(|facts| {
-        facts.model = Some(model.to_string());
-        facts.prompt_tokens = tokens;
-    });
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{ScoringFields, ScoringUsage, check_count, check_repeated, note, own_names};
+use super::{ScoringFields, ScoringUsage, check_count, check_repeated, own_names};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::stamp;
@@ -174,7 +174,7 @@ pub(crate) async fn create_v1(
     let parameters = scoring.parameters(classifier)?;
     let request = RerankRequest { query: own.query, documents, top_n: own.top_n, parameters };
     let ranking = classifier.rerank_async(request).await.map_err(own_names)?;
-    note(&context, &model.id, ranking.tokens);
+    context.note_prompt(&model.id, ranking.tokens);
     let ranks = ranking.documents.into_iter().map(|ranked| TeiRank {
         index: ranked.index,
         text: texts.as_ref().map(|texts| texts[ranked.index].clone()),

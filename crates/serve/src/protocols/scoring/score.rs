@@ -8,7 +8,7 @@ use pipelines::{ClassificationRequest, ClassificationText};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ScoredTexts, ScoringFields, ScoringUsage, check_repeated, note, own_names};
+use super::{ScoredTexts, ScoringFields, ScoringUsage, check_repeated, own_names};
 use crate::api_error::ApiError;
 use crate::body::{Body, Fields, RequestBody};
 use crate::stamp;
@@ -99,7 +99,7 @@ pub(crate) async fn create_v1(
     let request = ClassificationRequest::new(pairs).with(scoring.parameters(classifier)?);
     let scored = classifier.classify_async(request).await.map_err(own_names)?;
     let tokens = scored.iter().map(|pair| pair.tokens).sum();
-    note(&context, &model.id, tokens);
+    context.note_prompt(&model.id, tokens);
     let data = scored.into_iter().enumerate();
     let data = data.map(|(index, pair)| Score { index, object: "score", score: pair.scores[0] });
     Ok(Json(Scores {

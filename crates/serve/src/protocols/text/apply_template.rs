@@ -56,7 +56,7 @@ pub(crate) async fn create(
 ) -> Result<Json<RenderedPrompt>, ApiError> {
     let model = server.models.text(body.model.model.as_deref()).await?;
     context.note(|facts| facts.model = Some(model.id().to_string()));
-    let rendered = body.conversation.into_turn()?.render(&model, &server.config, &context).await?;
+    let rendered = body.conversation.into_prompt_spec()?.render(&model, &server.config, &context).await?;
     Ok(Json(RenderedPrompt { prompt: rendered.text }))
 }
 

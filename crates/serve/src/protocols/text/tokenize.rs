@@ -117,17 +117,14 @@ pub(crate) async fn create(
             generation::off_the_runtime(text.len(), move || Ok(tokenizer.encode(&text, add, parse)?)).await?
         }
         (None, None, Some(conversation)) => {
-            conversation.into_turn()?.render(&model, &server.config, &context).await?.tokens
+            conversation.into_prompt_spec()?.render(&model, &server.config, &context).await?.tokens
         }
         _ => {
             let message = "give one of `prompt`, `content` and `messages`";
             return Err(ApiError::invalid("prompt", message));
         }
     };
-    context.note(|facts| {
-        facts.model = Some(model.id().to_string());
-        facts.prompt_tokens = ids.len();
-    });
+    context.note_prompt(model.id(), ids.len());
     let name = |id: &u32| tokenizer.token(*id).unwrap_or_default().into_owned();
     let token_strs = fields.return_token_strs.unwrap_or(false).then(|| ids.iter().map(name).collect());
     let (count, max_model_len) = (ids.len(), model.max_length());

@@ -102,20 +102,20 @@ pub(crate) async fn create(
     context.note(|facts| refused.check(&mut facts.ignored))?;
     let wants_logprobs = answer.wants_logprobs(&context)?;
     let model = &server.models.acquire(fields.model.as_deref(), None).await?;
-    let Prompt { turn, tools, input, conversation } = fields.read(&store)?;
+    let Prompt { spec, tools, input, conversation } = fields.read(&store)?;
     let parameters = Request {
         max_new_tokens: answer.max_output_tokens.or(model.lengths().answer()).or(Some(usize::MAX)),
         logprobs: wants_logprobs.then_some(answer.top_logprobs.unwrap_or(0)),
         ..model.request(sampling)?
     };
-    let reading = turn.read(model, &server.config, &context).await.map_err(own_names)?;
-    let (request, reader) = reading.into_request(parameters, model).map_err(own_names)?;
+    let prepared = spec.prepare(model, &server.config, &context).await.map_err(own_names)?;
+    let (request, parser_config) = prepared.into_request(parameters, model).map_err(own_names)?;
     let response = answer.response(&model.id, &request, fields.to_response());
     let requests = vec![request];
     if let Some(counted) = dry_run.answer(model, &requests, &context) {
         return Ok(counted);
     }
-    let generation = Generation::start(model, requests, 1, &reader, context).await?;
+    let generation = Generation::start(model, requests, 1, &parser_config, context).await?;
     let sends_reasoning_back = answer.includes(REASONING);
     let events =
         Events::new(Draft { store, response, tools, sends_reasoning_back, input, conversation, telemetry });

@@ -54,12 +54,9 @@ pub(crate) async fn create(
     let InputTokensRequest { prompt, refused } = body;
     context.note(|facts| refused.check(&mut facts.ignored))?;
     let model = server.models.text(prompt.model.as_deref()).await?;
-    let turn = prompt.read(&store)?.turn;
-    let rendered = turn.render(&model, &server.config, &context).await.map_err(own_names)?;
+    let spec = prompt.read(&store)?.spec;
+    let rendered = spec.render(&model, &server.config, &context).await.map_err(own_names)?;
     let input_tokens = rendered.tokens.len();
-    context.note(|facts| {
-        facts.model = Some(model.id().to_string());
-        facts.prompt_tokens = input_tokens;
-    });
+    context.note_prompt(model.id(), input_tokens);
     Ok(Json(InputTokens { object: "response.input_tokens", input_tokens }))
 }

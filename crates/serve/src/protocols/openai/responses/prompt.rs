@@ -11,8 +11,7 @@ use super::object::{ReasoningConfig, ResponseObject, TextConfig};
 use super::store::ResponseStore;
 use super::tools::ClientTools;
 use crate::api_error::ApiError;
-use crate::generation::{Form, schema_of};
-use crate::generation::{Places, Turn};
+use crate::generation::{OutputFormat, Places, PromptSpec, schema_constraint};
 
 /// The conversation, and what is asked of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -80,13 +79,13 @@ enum FormatField {
 
 impl TextField {
     /// The form, if there is one.
-    fn form(&self) -> Option<Form> {
+    fn output_format(&self) -> Option<OutputFormat> {
         let constraint = match self.format.as_ref()? {
             FormatField::Text => return None,
             FormatField::JsonObject => Constraint::JsonObject,
-            FormatField::JsonSchema { schema, .. } => schema_of(schema.clone()),
+            FormatField::JsonSchema { schema, .. } => schema_constraint(schema.clone()),
         };
-        Some(Form { field: "text.format", constraint })
+        Some(OutputFormat { field: "text.format", constraint })
     }
 }
 
@@ -108,7 +107,7 @@ pub(super) struct RefusedFields {
 
 /// A prompt as the model and the response take it.
 pub(super) struct Prompt {
-    pub(super) turn: Turn,
+    pub(super) spec: PromptSpec,
     pub(super) tools: ClientTools,
     /// The items that the request gives.
     pub(super) input: Vec<Value>,
@@ -166,23 +165,23 @@ impl PromptFields {
         for (more, path) in &read.tools {
             tools.extend(more, path)?;
         }
-        let turn = self.turn(read, &mut tools)?;
-        Ok(Prompt { turn, tools, input, conversation })
+        let spec = self.spec(read, &mut tools)?;
+        Ok(Prompt { spec, tools, input, conversation })
     }
 
-    fn turn(&self, read: Messages, tools: &mut ClientTools) -> Result<Turn, ApiError> {
+    fn spec(&self, read: Messages, tools: &mut ClientTools) -> Result<PromptSpec, ApiError> {
         let Messages { messages, places, mut ignored, .. } = read;
         let mut places = Places { messages: places, ..Places::default() };
         let callable = tools.tool_use(self.tool_choice.as_ref(), self.parallel_tool_calls, &mut places)?;
         ignored.append(&mut tools.ignored);
         let effort = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
-        Ok(Turn {
+        Ok(PromptSpec {
             tools: callable,
             thinking: effort.map(|effort| Thinking::with_effort("reasoning.effort", effort)).transpose()?,
-            form: self.text.as_ref().and_then(TextField::form),
+            output_format: self.text.as_ref().and_then(TextField::output_format),
             places,
             ignored,
-            ..Turn::from(Chat::new(messages))
+            ..PromptSpec::from(Chat::new(messages))
         })
     }
 
