@@ -44,9 +44,6 @@ const CIRCLES: &[&str] = &[
     "cpu/kernels: bounded_top_k top_k",
     "cpu/kernels/attention: dots tile",
     "cpu/kernels/linear: bf16 functions matrix panel prepare simd weights",
-    "serve: access admission anthropic blocking body context conversation dry_run error error_shape form generation infill kserve kv_events listener llama_cpp models ollama openai openapi operations page requests router sagemaker sampling scoring server text texts timings traces truncation",
-    "serve/anthropic: prompt tools",
-    "serve/models: manager pull served_model table",
     "python: model session",
     "python/pipelines: answers wakeups",
 ];

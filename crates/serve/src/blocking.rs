@@ -11,7 +11,7 @@ use pipelines::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// The most bytes that threads of the runtime work on at once.
 pub(crate) const INLINE_BYTES: usize = 4096;

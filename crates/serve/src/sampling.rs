@@ -8,7 +8,7 @@ use pipelines::{AddSpecial, ParseSpecial, Request, SamplingOptions, Tokenizer, r
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// How tokens are chosen, and where answers end.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -157,7 +157,7 @@ impl BiasedToken {
     ///
     /// # Errors
     /// If a whole number is no id.
-    fn of_key(key: String) -> Result<BiasedToken, ApiError> {
+    fn from_key(key: String) -> Result<BiasedToken, ApiError> {
         let digits = key.strip_prefix('-').unwrap_or(&key);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Ok(BiasedToken::Text(key));
@@ -184,7 +184,7 @@ impl LogitBias {
         let refuse = |message: String| Err(ApiError::invalid("logit_bias", message));
         let pairs: Vec<(BiasedToken, Bias)> = match self {
             LogitBias::Object(pairs) => {
-                let pair = |(key, bias)| Ok((BiasedToken::of_key(key)?, Bias::Number(bias)));
+                let pair = |(key, bias)| Ok((BiasedToken::from_key(key)?, Bias::Number(bias)));
                 pairs.into_iter().map(pair).collect::<Result<_, ApiError>>()?
             }
             LogitBias::List(pairs) => pairs,

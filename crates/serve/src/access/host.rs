@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// The names of a server, and the pages that may call it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Names {
 
 /// Pages that may call the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// All pages.
     Any,
     /// Pages from this machine, on any port.
@@ -92,7 +92,7 @@ impl Names {
 
 impl Origin {
     /// `*`, `localhost`, or an origin such as `https://example.com`.
-    pub(super) fn new(text: &str) -> Origin {
+    pub(crate) fn new(text: &str) -> Origin {
         match text {
             "*" => Origin::Any,
             "localhost" => Origin::Localhost,
@@ -100,7 +100,7 @@ impl Origin {
         }
     }
 
-    pub(super) fn allows(&self, origin: &str) -> bool {
+    pub(crate) fn allows(&self, origin: &str) -> bool {
         match self {
             Origin::Any => true,
             Origin::One(allowed) => origin.eq_ignore_ascii_case(allowed),

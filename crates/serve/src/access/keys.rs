@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 
 use super::limits::KeyLimits;
 use crate::Error;
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// Bytes of a hash, in hexadecimal digits.
 const HASH_DIGITS: usize = 2 * blake3::OUT_LEN;
@@ -30,7 +30,7 @@ pub(crate) struct Key {
     pub(crate) name: String,
     scopes: Vec<Scope>,
     hash: blake3::Hash,
-    pub(super) limits: KeyLimits,
+    pub(crate) limits: KeyLimits,
 }
 
 /// What a key allows.
@@ -207,7 +207,7 @@ impl Scope {
 
 impl Access {
     /// A path that no rule names is one of a model.
-    pub(crate) fn of(path: &str) -> Access {
+    pub(crate) fn for_path(path: &str) -> Access {
         let is_under = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         match path {
             "/live" | "/" => Access::Open,
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn paths_beside_a_folder_are_not_in_it() {
-        assert_eq!(Access::of("/admin/load"), Access::Scope(Scope::Admin));
-        assert_eq!(Access::of("/api/pull"), Access::Scope(Scope::Admin));
-        assert_eq!(Access::of("/api/chat"), Access::Scope(Scope::Infer));
-        assert_eq!(Access::of("/uix"), Access::Scope(Scope::Infer));
-        assert_eq!(Access::of("/live/"), Access::Scope(Scope::Infer));
+        assert_eq!(Access::for_path("/admin/load"), Access::Scope(Scope::Admin));
+        assert_eq!(Access::for_path("/api/pull"), Access::Scope(Scope::Admin));
+        assert_eq!(Access::for_path("/api/chat"), Access::Scope(Scope::Infer));
+        assert_eq!(Access::for_path("/uix"), Access::Scope(Scope::Infer));
+        assert_eq!(Access::for_path("/live/"), Access::Scope(Scope::Infer));
     }
 }

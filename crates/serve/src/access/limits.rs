@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// The rate limits of a key. A limit per minute refills evenly, so a client may use all of it at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 impl KeyLimits {
     /// Whether no limit is set.
-    pub(super) fn are_open(&self) -> bool {
+    pub(crate) fn are_open(&self) -> bool {
         *self == KeyLimits::default()
     }
 
@@ -102,7 +102,7 @@ impl KeyUsage {
     ///
     /// # Errors
     /// If a limit is reached, with the time after which to try again.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         self: &Arc<Self>,
         key: &str,
         limits: &KeyLimits,

@@ -4,7 +4,7 @@ use axum::response::Response;
 use pipelines::{AnswerEvent, TokenLogprobs};
 
 use super::{Delta, Finish, Generation, PromptToken};
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 use crate::sse::{self, Events};
 
 /// Bytes of events that are sent in one piece, but for the last event: a client that reads slowly has no more of them in
@@ -129,7 +129,7 @@ impl<W: Writer> Events for Written<W> {
     }
 
     fn wait(&mut self, out: &mut Vec<u8>) {
-        if let Some(index) = self.generation.choices.iter().position(|choice| choice.reading.is_some()) {
+        if let Some(index) = self.generation.choices.iter().position(|choice| choice.parser.is_some()) {
             self.writer.wait(out, index);
         }
     }

@@ -58,16 +58,16 @@ impl From<FinishReason> for Finish {
 }
 
 /// An answer that is read while it is made.
-pub(super) struct AnswerReading {
+pub(super) struct ChoiceParser {
     parser: AnswerParser,
     /// Whether reasoning is left out.
     hides_reasoning: bool,
     has_calls: bool,
 }
 
-impl AnswerReading {
-    pub(super) fn new(parser: AnswerParser, hides_reasoning: bool) -> AnswerReading {
-        AnswerReading { parser, hides_reasoning, has_calls: false }
+impl ChoiceParser {
+    pub(super) fn new(parser: AnswerParser, hides_reasoning: bool) -> ChoiceParser {
+        ChoiceParser { parser, hides_reasoning, has_calls: false }
     }
 
     /// Whether the model reasons.
@@ -103,17 +103,25 @@ fn shown(mut events: Vec<AnswerEvent>, hides_reasoning: bool) -> Vec<AnswerEvent
 }
 
 impl Delta {
+    /// The events of the answer that it has.
+    pub(super) fn events(&self) -> &[AnswerEvent] {
+        match self {
+            Delta::Started | Delta::Prompt(_) => &[],
+            Delta::Token { events, .. } | Delta::Finished { events, .. } => events,
+        }
+    }
+
     /// The delta of an event, if it adds to the answer. Failures are not part of answers.
-    pub(super) fn of_event(event: EventKind, reading: &mut Option<AnswerReading>) -> Option<Delta> {
+    pub(super) fn from_event(event: EventKind, parser: &mut Option<ChoiceParser>) -> Option<Delta> {
         match event {
             EventKind::Started { .. } => Some(Delta::Started),
             EventKind::PromptToken { text, logprobs, .. } => {
                 Some(Delta::Prompt(PromptToken { text, logprobs }))
             }
             EventKind::Token { token, text, logprobs } => {
-                Some(Delta::Token { token, logprobs, events: reading.as_mut()?.push(&text) })
+                Some(Delta::Token { token, logprobs, events: parser.as_mut()?.push(&text) })
             }
-            EventKind::Finished { reason, text } => Some(reading.take()?.finish(&text, reason.into())),
+            EventKind::Finished { reason, text } => Some(parser.take()?.finish(&text, reason.into())),
             _ => None,
         }
     }

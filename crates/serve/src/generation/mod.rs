@@ -3,10 +3,12 @@
 mod answer;
 mod declared;
 mod delta;
+pub(crate) mod infill;
+mod output_format;
 mod places;
+mod prompt_spec;
 #[cfg(test)]
 mod tests;
-mod turn;
 mod usage;
 
 use std::collections::VecDeque;
@@ -20,16 +22,17 @@ use pipelines::{BatchEvent, BatchStream, Error, EventKind, Prompt, Request};
 
 pub(crate) use answer::{Answer, Writer};
 pub(crate) use declared::declared;
-use delta::AnswerReading;
+use delta::ChoiceParser;
 pub(crate) use delta::{Delta, Finish, PromptToken, text_of};
+pub(crate) use output_format::{OutputFormat, schema_constraint};
 pub(crate) use places::Places;
-pub(crate) use turn::{AnswerReader, Reading, Turn, check_bytes};
+pub(crate) use prompt_spec::{ParserConfig, PreparedPrompt, PromptSpec, check_bytes};
 pub(crate) use usage::{AnswerStats, Timings, Usage};
 
+use crate::api_error::ApiError;
 use crate::blocking::{self, INLINE_BYTES};
-use crate::context::Context;
-use crate::error::ApiError;
 use crate::models::ActiveModel;
+use crate::state::Context;
 
 /// The most log-probabilities of tokens in a response that is sent whole: each takes some hundred bytes.
 const MAX_LOGPROBS: usize = 1 << 20;
@@ -56,7 +59,7 @@ struct Choice {
     /// Whether its prompt counts in the usage.
     is_first: bool,
     /// Until it has ended.
-    reading: Option<AnswerReading>,
+    parser: Option<ChoiceParser>,
     stats: AnswerStats,
 }
 
@@ -69,7 +72,7 @@ impl Generation {
         model: &Arc<ActiveModel>,
         requests: Vec<Request>,
         n: usize,
-        reader: &AnswerReader,
+        config: &ParserConfig,
         context: Context,
     ) -> Result<Generation, ApiError> {
         let generator = model.loaded.generator()?;
@@ -85,17 +88,14 @@ impl Generation {
             let of_each = most_logprobs(&request, model.loaded.max_length());
             logprobs = logprobs.saturating_add(of_each.saturating_mul(n));
             for (index, sample) in request.samples(n)?.into_iter().enumerate() {
-                let reading = Some(reader.reading());
+                let parser = Some(config.parser());
                 let usage = Usage { prompt_tokens: sample.prompt.len(), ..Usage::default() };
                 let stats = AnswerStats { usage, timings };
-                choices.push(Choice { is_first: index == 0, reading, stats });
+                choices.push(Choice { is_first: index == 0, parser, stats });
                 samples.push(sample);
             }
         }
-        context.note(|facts| {
-            facts.model = Some(model.id.clone());
-            facts.prompt_tokens = usage.prompt_tokens;
-        });
+        context.note_prompt(&model.id, usage.prompt_tokens);
         context.trace(|span, content| span.begin(&samples, n, content));
         let stream = generator.try_batch(samples)?;
         context.note(|facts| facts.answers = Some(answers));
@@ -186,7 +186,7 @@ impl Generation {
             }
         };
         let choice = &mut self.choices[index];
-        let was_reasoning = choice.reading.as_ref()?.is_reasoning();
+        let was_reasoning = choice.parser.as_ref()?.is_reasoning();
         self.timings.note(at, &kind);
         choice.stats.timings.note(at, &kind);
         self.context.observe(index, at, &kind);
@@ -210,17 +210,17 @@ impl Generation {
             }
             _ => {}
         }
-        let delta = Delta::of_event(kind, &mut choice.reading)?;
-        self.context.trace(|span, content| span.note(index, &delta, content));
-        let is_reasoning = choice.reading.as_ref().is_some_and(AnswerReading::is_reasoning);
+        let delta = Delta::from_event(kind, &mut choice.parser)?;
+        self.context.trace(|span, content| span.note(index, delta.events(), content));
+        let is_reasoning = choice.parser.as_ref().is_some_and(ChoiceParser::is_reasoning);
         if matches!(delta, Delta::Token { .. }) && (was_reasoning || is_reasoning) {
             choice.stats.usage.reasoning_tokens += 1;
             self.usage.reasoning_tokens += 1;
         }
-        if let Some(reading) = choice.reading.take_if(|reading| reading.is_over()) {
-            self.ready.push_back((index, reading.finish("", Finish::Stop)));
+        if let Some(parser) = choice.parser.take_if(|parser| parser.is_over()) {
+            self.ready.push_back((index, parser.finish("", Finish::Stop)));
         }
-        self.open -= usize::from(choice.reading.is_none());
+        self.open -= usize::from(choice.parser.is_none());
         self.note(self.ready.back().map_or(&delta, |(_, delta)| delta));
         Some(Ok((index, delta)))
     }

@@ -1,8 +1,8 @@
-//! Where a request has the messages and tools of a turn, for errors and for the names of fields without effect.
+//! Where a request has the messages and tools of a prompt, for errors and for the names of fields without effect.
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
-/// The paths of a turn's messages and tools in a request that is not written as those of OpenAI's chat route are.
+/// The paths of a prompt's messages and tools in a request that is not written as those of OpenAI's chat route are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Places {
     /// Of each message, such as `input[3]`.

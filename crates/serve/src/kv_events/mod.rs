@@ -7,6 +7,7 @@ mod batch;
 mod page_hashes;
 mod publisher;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use batch::KvEventsFormat;
@@ -16,7 +17,6 @@ use publisher::Publisher;
 use tokio::sync::Mutex;
 
 use crate::Error;
-use crate::listener::Address;
 use batch::Encoder;
 use page_hashes::PageHashes;
 
@@ -67,7 +67,7 @@ impl KvEvents {
     /// If an endpoint cannot be bound.
     pub(crate) async fn bind(
         config: &KvEventsConfig,
-        address: &Address,
+        address: &dyn fmt::Display,
         model: &str,
     ) -> Result<KvEvents, Error> {
         let topic = config.topic.clone().unwrap_or_else(|| format!("kv@{address}@{model}"));

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use pipelines::config::PipelineConfig;
-use sources::{Hub, ModelName, RepoName};
+use pipelines::{FetchProgress, MemoryBytes};
+use sources::{Hub, HuggingFaceRepo, ModelName, Pull, RepoName, RepoOptions, RepoType, Wanted};
+use tokio::sync::watch;
 
+use super::Models;
 use super::manager::KEEP_ALIVE;
 use super::preset::{Preset, PresetSpec};
-use super::residency::{Command, Stay};
-use super::served_model::ServedModel;
-use super::{ModelConfig, ModelKind, Models};
-use crate::error::ApiError;
+use super::pull::{self, PullState};
+use super::residency::{Command, ResidencyTerms};
+use super::served_model::{ModelFacts, ServedModel};
+use crate::api_error::ApiError;
+use crate::config::{ModelConfig, ModelKind};
 use crate::stamp;
 
 impl Models {
@@ -147,10 +151,10 @@ impl Models {
         let known = served.iter().find(|model| model.is_named(&id)).map(|model| model.key);
         let facts = self.facts_of(name)?;
         let keep_alive = self.settings.keep_alive.unwrap_or(KEEP_ALIVE);
-        let stay = Stay { need: facts.need, keep_alive, pinned: false };
+        let terms = ResidencyTerms { need: facts.need, keep_alive, pinned: false };
         let config = ModelConfig { id, ..ModelConfig::new(config) };
         let model = self.lock().list(known, facts, config, true);
-        self.step(Command::List { model, stay });
+        self.step(Command::List { model, terms });
         Ok(())
     }
 
@@ -170,5 +174,65 @@ impl Models {
         let label = name.label.as_ref().map_or_else(String::new, |label| format!(":{label}"));
         config.huggingface_repo_id = format!("hf://{}{label}", name.repo.id());
         config
+    }
+
+    /// Fetches the newest commit of a model, and lists it for requests. It goes on if the client leaves.
+    pub(crate) fn pull(self: &Arc<Self>, name: RepoName) -> watch::Receiver<PullState> {
+        let key = name.to_string();
+        let (receiver, first) = self.pulls.follow(&key);
+        let Some(state) = first else { return receiver };
+        let models = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let end = models.pull_now(&name, &state);
+            if let Err(error) = &end {
+                tracing::error!("cannot pull {name}: {}", error.message);
+            }
+            models.pulls.end(&key, &state, end);
+        });
+        receiver
+    }
+
+    fn pull_now(self: &Arc<Self>, name: &RepoName, state: &watch::Sender<PullState>) -> Result<(), ApiError> {
+        let hub = Hub::from_env().map_err(pipelines::Error::from)?;
+        let options = RepoOptions {
+            repo_type: Some(RepoType::Online),
+            hub: Some(hub.clone()),
+            refresh: true,
+            ..RepoOptions::default()
+        };
+        let encoding = self.settings.defaults.quantization_encoding;
+        let pull = HuggingFaceRepo::of_name(ModelName::Repo(name.clone()), options)
+            .and_then(|repo| Pull::plan(repo, &Wanted { encoding, ..Wanted::default() }))
+            .map_err(pipelines::Error::from)?;
+        // A model that cannot run here is not fetched: headers say enough.
+        self.facts_of(name)?;
+        pull.check_space(&hub).map_err(pipelines::Error::from)?;
+        let files = pull::files_of(&pull).map_err(pipelines::Error::from)?;
+        state.send_modify(|state| state.files = files);
+        let note = |event: FetchProgress<'_>| pull::note(state, event);
+        pull.fetch(&note).map_err(pipelines::Error::from)?;
+        self.list_pulled(name)
+    }
+
+    /// The facts of a model of the hub, of which this machine may have no more than the name.
+    ///
+    /// # Errors
+    /// If the hub does not have it, or it cannot run on this machine.
+    pub(super) fn facts_of(&self, name: &RepoName) -> Result<ModelFacts, ApiError> {
+        let wrong =
+            |problem: String| ApiError::invalid("model", format!("the model cannot run here: {problem}"));
+        let facts =
+            self.plan(&self.config_of(name), None).and_then(|plan| ModelFacts::from_plan(&plan, None));
+        let facts = facts.map_err(|error| match error {
+            error @ pipelines::Error::Source(_) => ApiError::from(error),
+            error => wrong(error.to_string()),
+        })?;
+        match self.memory() {
+            (_, Some(budget)) if facts.need > budget => {
+                let (need, budget) = (MemoryBytes(facts.need), MemoryBytes(budget));
+                Err(wrong(format!("it needs {need}, but all models may have {budget}")))
+            }
+            _ => Ok(facts),
+        }
     }
 }

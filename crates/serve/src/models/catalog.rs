@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::preset::{Preset, PresetSpec};
 use crate::Error;
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// The catalog of a server.
 pub(super) struct Catalog {

@@ -10,9 +10,9 @@ use pipelines::{
 };
 use tokio::sync::Mutex;
 
-use super::ModelKind;
 use super::progress::LoadProgress;
-use crate::error::ApiError;
+use crate::api_error::ApiError;
+use crate::config::ModelKind;
 
 /// A model in memory.
 pub(crate) struct LoadedModel {
@@ -213,17 +213,4 @@ pub(super) fn other_task(kind: ModelKind) -> ApiError {
         ModelKind::Classifier => "the model only scores texts: use /v1/rerank, /v1/score or /v1/classify",
     };
     ApiError::invalid("model", message)
-}
-
-impl ModelKind {
-    /// The kind that follows from the architecture: models embed unless they have a head, which scores texts or makes text.
-    pub(super) fn of(plan: &Plan) -> ModelKind {
-        if plan.is_classifier() {
-            ModelKind::Classifier
-        } else if !plan.makes_text() {
-            ModelKind::Embedding
-        } else {
-            ModelKind::Text
-        }
-    }
 }

@@ -10,22 +10,24 @@ use pipelines::{Machine, MemoryBytes, Plan, TextGeneratorOptions, available_memo
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use super::active_model::{ActiveModel, Lease, ModelText, SleepingText};
 use super::catalog::Catalog;
 use super::preset::Preset;
 use super::progress::{LoadProgress, Progress};
 use super::pull::Pulls;
-use super::residency::{Command, ModelKey, Refusal, State, Stay, Ticket};
-use super::served_model::{ActiveModel, Facts, ModelText, ServedModel, SleepingText};
+use super::residency::{Command, ModelKey, Refusal, ResidencyTerms, State, Ticket};
+use super::served_model::{ModelFacts, ServedModel};
 use super::shares::{CacheDemand, fair_shares};
 use super::table::{
     Action, ModelStatus, Named, Reply, Table, find, find_exactly, refusal, unavailable, unknown,
 };
-use super::{KeepAlive, LoadedModel, ModelConfig, ModelKind, ModelSettings, ModelWorker};
+use super::{LoadedModel, ModelWorker};
 use crate::Error;
+use crate::api_error::ApiError;
 use crate::blocking;
-use crate::error::ApiError;
+use crate::config::Address;
+use crate::config::{KeepAlive, ModelConfig, ModelKind, ModelSettings};
 use crate::kv_events::{KvEvents, KvEventsConfig};
-use crate::listener::Address;
 
 /// How long one of several models stays in memory unused.
 pub(super) const KEEP_ALIVE: KeepAlive = KeepAlive::For(Duration::from_secs(300));
@@ -44,7 +46,7 @@ pub(crate) struct Models {
     pub(super) runtime: Handle,
     table: Mutex<Table>,
     /// Wakes the task that lets unused models go, because one is to leave earlier than it thinks.
-    alarm: Notify,
+    earlier_expiry: Notify,
     kv_events: OnceLock<Arc<KvEvents>>,
 }
 
@@ -88,7 +90,7 @@ impl Models {
             began: Instant::now(),
             runtime: runtime.clone(),
             table: Mutex::new(Table::new(budget)),
-            alarm: Notify::new(),
+            earlier_expiry: Notify::new(),
             kv_events: OnceLock::new(),
         });
         models.list(configs)?;
@@ -129,9 +131,9 @@ impl Models {
             let facts = model.facts()?;
             let PlannedModel { known, config, .. } = model;
             let keep_alive = config.keep_alive.unwrap_or(default);
-            let stay = Stay { need: facts.need, keep_alive, pinned: config.pin };
+            let terms = ResidencyTerms { need: facts.need, keep_alive, pinned: config.pin };
             let model = self.lock().list(known, facts, config, false);
-            self.step(Command::List { model, stay });
+            self.step(Command::List { model, terms });
         }
         Ok(())
     }
@@ -433,7 +435,9 @@ impl Models {
         for action in actions {
             match action {
                 Action::Grant(reply, model, loaded) => {
-                    let active = ActiveModel::new(self, model, loaded);
+                    let (models, key) = (Arc::clone(self), model.key);
+                    let lease = Lease::new(move || models.step(Command::Release(key)));
+                    let active = ActiveModel::new(model, loaded, self.settings.sampling, lease);
                     // A request that does not wait any more drops it.
                     let _ = reply.map(|reply| reply.send(Ok(active)));
                 }
@@ -449,7 +453,7 @@ impl Models {
                         models.step(Command::Unloaded(model));
                     });
                 }
-                Action::Wake => self.alarm.notify_one(),
+                Action::Wake => self.earlier_expiry.notify_one(),
             }
         }
     }
@@ -488,7 +492,7 @@ impl Models {
     ) -> Result<LoadedModel, pipelines::Error> {
         // The files may have changed since.
         let plan = self.plan(&model.config.config, model.facts.cache_limit)?;
-        let facts = Facts::of(&plan, model.config.kind)?;
+        let facts = ModelFacts::from_plan(&plan, model.config.kind)?;
         if facts.need > model.facts.need {
             let (weights, available) = (facts.need, model.facts.need);
             return Err(pipelines::OutOfMemory::Weights { weights, available }.into());
@@ -505,20 +509,20 @@ impl Models {
     /// Lets models go that were not used for as long as they are kept.
     async fn let_unused_go(self: Arc<Self>) {
         loop {
-            let alarm_at = {
+            let expiry_at = {
                 let mut table = self.lock();
-                table.alarm_at = table.residency.alarm();
-                table.alarm_at
+                table.expiry_at = table.residency.next_expiry();
+                table.expiry_at
             };
-            match alarm_at {
+            match expiry_at {
                 Some(time) => {
                     let sleep = tokio::time::sleep_until((self.began + time).into());
                     tokio::select! {
                         () = sleep => {}
-                        () = self.alarm.notified() => {}
+                        () = self.earlier_expiry.notified() => {}
                     }
                 }
-                None => self.alarm.notified().await,
+                None => self.earlier_expiry.notified().await,
             }
             self.step(Command::Tick);
         }
@@ -545,12 +549,12 @@ impl Drop for Waiting<'_> {
 impl PlannedModel {
     /// # Errors
     /// If it cannot run here.
-    fn facts(&self) -> Result<Facts, Error> {
-        Facts::of(&self.plan, self.config.kind).map_err(|source| self.wrong(source))
+    fn facts(&self) -> Result<ModelFacts, Error> {
+        ModelFacts::from_plan(&self.plan, self.config.kind).map_err(|source| self.wrong(source))
     }
 
     /// What it needs and wants of a cache. One that has a share keeps it.
-    fn demand(&self, facts: &Facts) -> Result<CacheDemand, Error> {
+    fn demand(&self, facts: &ModelFacts) -> Result<CacheDemand, Error> {
         let most = facts.cache_bytes;
         let least = self.plan.least_cache_bytes().map_err(|error| self.wrong(error.into()))?;
         Ok(CacheDemand { least: if facts.cache_limit.is_some() { most } else { least }, most })

@@ -1,8 +1,8 @@
 //! The models of the server: found by name, loaded when a request needs them, and kept in memory while requests use them.
 
+mod active_model;
 mod additions;
 mod catalog;
-mod keep_alive;
 mod loaded;
 mod manager;
 mod preset;
@@ -13,132 +13,11 @@ mod served_model;
 mod shares;
 mod table;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use pipelines::config::PipelineConfig;
-use pipelines::{ChatTemplate, SamplingOptions};
-
-pub use keep_alive::KeepAlive;
-pub(crate) use keep_alive::KeepAliveField;
+pub(crate) use active_model::{ActiveModel, ModelText};
 pub(crate) use loaded::{LoadedModel, ModelWorker};
 pub(crate) use manager::Models;
 pub(crate) use preset::{Preset, PresetSpec};
 pub(crate) use progress::{PhaseTimes, Progress};
 pub(crate) use pull::{PullState, PulledFile};
-pub(crate) use served_model::{ActiveModel, ModelText, ServedModel};
+pub(crate) use served_model::ServedModel;
 pub(crate) use table::{ModelStatus, STATES};
-
-/// A model to serve.
-#[derive(Debug, Clone)]
-pub struct ModelConfig {
-    /// The name by which requests choose it.
-    pub id: String,
-    /// Other names for it.
-    pub aliases: Vec<String>,
-    /// Which of the server's routes it answers; `None` follows from its architecture.
-    pub kind: Option<ModelKind>,
-    /// Which files, and how they run.
-    pub config: PipelineConfig,
-    /// How long it stays in memory unused; `None` is the server's default.
-    pub keep_alive: Option<KeepAlive>,
-    /// Whether it stays in memory, once it is there, until it is unloaded by name.
-    pub pin: bool,
-    /// The chat template in place of the model's own.
-    pub template: Option<ChatTemplate>,
-    /// How tokens are chosen where neither a request nor a preset says.
-    pub sampling: SamplingOptions,
-}
-
-impl ModelConfig {
-    /// A model under its own name: that of its file without the extension, of its folder, or of its repo.
-    pub fn new(config: PipelineConfig) -> ModelConfig {
-        let path = Path::new(&config.huggingface_repo_id);
-        let id = if config.is_built_in() {
-            storyteller::NAME.to_string()
-        } else if path.is_file() {
-            path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-        } else if path.is_dir() || config.huggingface_repo_id.is_empty() {
-            config.short_name()
-        } else {
-            config.huggingface_repo_id.clone()
-        };
-        ModelConfig {
-            id,
-            aliases: Vec::new(),
-            kind: None,
-            config,
-            keep_alive: None,
-            pin: false,
-            template: None,
-            sampling: SamplingOptions::default(),
-        }
-    }
-
-    /// Whether it is the same model under the same name, so that it can stay in memory in place of the other.
-    fn is_same_model(&self, other: &ModelConfig) -> bool {
-        self.id == other.id
-            && self.kind == other.kind
-            && self.config == other.config
-            && self.template_sources().eq(other.template_sources())
-    }
-
-    /// The names and sources of the template.
-    fn template_sources(&self) -> impl Iterator<Item = (String, &str)> {
-        self.template.iter().flat_map(ChatTemplate::gguf_keys)
-    }
-}
-
-/// What a model makes of text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelKind {
-    /// More text.
-    Text,
-    /// Vectors.
-    Embedding,
-    /// Scores of labels, or of documents that may answer a query.
-    Classifier,
-}
-
-/// How models come into memory and leave it.
-#[derive(Debug, Clone)]
-pub struct ModelSettings {
-    /// Bytes of memory to divide among the models; `None` is what is free when the server starts.
-    pub memory: Option<u64>,
-    /// How long a model stays in memory unused. `None` is five minutes of several models, and for ever of one.
-    pub keep_alive: Option<KeepAlive>,
-    /// Whether no model is loaded before a request needs it.
-    pub lazy: bool,
-    /// How long a request waits until its model is loaded.
-    pub load_timeout: Duration,
-    /// The most requests of a model that wait for their start; further ones are refused.
-    pub max_queue: usize,
-    /// How long an answer is kept whose client does not read it.
-    pub read_timeout: Duration,
-    /// How tokens are chosen where neither a request nor a preset nor the model's settings say.
-    pub sampling: SamplingOptions,
-    /// Has the allocator of the process return freed memory to the system; called when a model has left.
-    pub return_memory: fn(),
-    /// The configuration of models that requests pull, except for the model itself.
-    pub defaults: PipelineConfig,
-    /// The file that keeps models that requests pulled, and presets that they made; `None` keeps them until the server
-    /// ends.
-    pub catalog: Option<PathBuf>,
-}
-
-impl Default for ModelSettings {
-    fn default() -> ModelSettings {
-        ModelSettings {
-            memory: None,
-            keep_alive: None,
-            lazy: false,
-            load_timeout: Duration::from_secs(600),
-            max_queue: 512,
-            read_timeout: Duration::from_secs(300),
-            sampling: SamplingOptions::default(),
-            return_memory: || (),
-            defaults: PipelineConfig::default(),
-            catalog: None,
-        }
-    }
-}

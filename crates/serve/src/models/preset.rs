@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 use crate::sampling::{Lengths, Sampling};
 
 /// The longest name of a preset.

@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use pipelines::{FetchProgress, MemoryBytes};
-use sources::{Hub, HuggingFaceRepo, ModelName, Pull, RepoName, RepoOptions, RepoType, Wanted};
+use pipelines::FetchProgress;
+use sources::Pull;
 use tokio::sync::watch;
 
-use super::Models;
-use super::served_model::Facts;
-use crate::error::ApiError;
+use crate::api_error::ApiError;
 
 /// The pulls that go on, by the name of the model. All who ask for one share it.
 #[derive(Default)]
@@ -36,75 +34,31 @@ pub(crate) struct PulledFile {
     pub(crate) done: u64,
 }
 
-impl Models {
-    /// Fetches the newest commit of a model, and lists it for requests. It goes on if the client leaves.
-    pub(crate) fn pull(self: &Arc<Self>, name: RepoName) -> watch::Receiver<PullState> {
-        let key = name.to_string();
-        let mut pulls = self.pulls.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = pulls.get(&key).and_then(Weak::upgrade) {
-            return known.subscribe();
+impl Pulls {
+    /// Follows the pull of a model. The first who does also gets the sender, and does the work.
+    pub(super) fn follow(
+        &self,
+        model: &str,
+    ) -> (watch::Receiver<PullState>, Option<Arc<watch::Sender<PullState>>>) {
+        let mut pulls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pulls.get(model).and_then(Weak::upgrade) {
+            return (known.subscribe(), None);
         }
         let (state, receiver) = watch::channel(PullState::default());
         let state = Arc::new(state);
-        pulls.insert(key.clone(), Arc::downgrade(&state));
-        let models = Arc::clone(self);
-        self.runtime.spawn_blocking(move || {
-            let end = models.pull_now(&name, &state);
-            if let Err(error) = &end {
-                tracing::error!("cannot pull {name}: {}", error.message);
-            }
-            models.pulls.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            state.send_modify(|state| state.end = Some(end));
-        });
-        receiver
+        pulls.insert(model.to_string(), Arc::downgrade(&state));
+        (receiver, Some(state))
     }
 
-    fn pull_now(self: &Arc<Self>, name: &RepoName, state: &watch::Sender<PullState>) -> Result<(), ApiError> {
-        let hub = Hub::from_env().map_err(pipelines::Error::from)?;
-        let options = RepoOptions {
-            repo_type: Some(RepoType::Online),
-            hub: Some(hub.clone()),
-            refresh: true,
-            ..RepoOptions::default()
-        };
-        let encoding = self.settings.defaults.quantization_encoding;
-        let pull = HuggingFaceRepo::of_name(ModelName::Repo(name.clone()), options)
-            .and_then(|repo| Pull::plan(repo, &Wanted { encoding, ..Wanted::default() }))
-            .map_err(pipelines::Error::from)?;
-        // A model that cannot run here is not fetched: headers say enough.
-        self.facts_of(name)?;
-        pull.check_space(&hub).map_err(pipelines::Error::from)?;
-        let files = files_of(&pull).map_err(pipelines::Error::from)?;
-        state.send_modify(|state| state.files = files);
-        let note = |event: FetchProgress<'_>| note(state, event);
-        pull.fetch(&note).map_err(pipelines::Error::from)?;
-        self.list_pulled(name)
-    }
-
-    /// The facts of a model of the hub, of which this machine may have no more than the name.
-    ///
-    /// # Errors
-    /// If the hub does not have it, or it cannot run on this machine.
-    pub(super) fn facts_of(&self, name: &RepoName) -> Result<Facts, ApiError> {
-        let wrong =
-            |problem: String| ApiError::invalid("model", format!("the model cannot run here: {problem}"));
-        let facts = self.plan(&self.config_of(name), None).and_then(|plan| Facts::of(&plan, None));
-        let facts = facts.map_err(|error| match error {
-            error @ pipelines::Error::Source(_) => ApiError::from(error),
-            error => wrong(error.to_string()),
-        })?;
-        match self.memory() {
-            (_, Some(budget)) if facts.need > budget => {
-                let (need, budget) = (MemoryBytes(facts.need), MemoryBytes(budget));
-                Err(wrong(format!("it needs {need}, but all models may have {budget}")))
-            }
-            _ => Ok(facts),
-        }
+    /// Ends the pull of a model.
+    pub(super) fn end(&self, model: &str, state: &watch::Sender<PullState>, end: Result<(), ApiError>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(model);
+        state.send_modify(|state| state.end = Some(end));
     }
 }
 
 /// The files to fetch, and those that are here.
-fn files_of(pull: &Pull) -> Result<Vec<PulledFile>, sources::Error> {
+pub(super) fn files_of(pull: &Pull) -> Result<Vec<PulledFile>, sources::Error> {
     let known = &pull.repo().info()?.siblings;
     let file = |file: &sources::PlannedFile| {
         let known = known.iter().find(|known| known.name == file.name);
@@ -123,7 +77,7 @@ fn files_of(pull: &Pull) -> Result<Vec<PulledFile>, sources::Error> {
 }
 
 /// Takes note of what arrived.
-fn note(state: &watch::Sender<PullState>, event: FetchProgress<'_>) {
+pub(super) fn note(state: &watch::Sender<PullState>, event: FetchProgress<'_>) {
     let (name, done, total) = match event {
         FetchProgress::Bytes { file, done, total } => (file, done, total),
         FetchProgress::Done { file, total } => (file, total, total),

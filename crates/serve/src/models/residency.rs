@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::KeepAlive;
+use crate::config::KeepAlive;
 
 /// A model, for as long as the server lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub(super) struct Ticket(pub(super) u64);
 
 /// How a model stays in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stay {
+pub(super) struct ResidencyTerms {
     /// Bytes of its weights and its cache.
     pub(super) need: u64,
     /// How long it stays unused.
@@ -33,7 +33,7 @@ pub(super) struct Stay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     /// The server lists a model, from now on or with other settings.
-    List { model: ModelKey, stay: Stay },
+    List { model: ModelKey, terms: ResidencyTerms },
     /// The server no longer lists a model.
     Remove(ModelKey),
     /// A request needs a model.
@@ -107,7 +107,7 @@ pub(super) struct Residency {
 #[derive(Debug)]
 struct Resident {
     state: State,
-    stay: Stay,
+    terms: ResidencyTerms,
     /// In force while the model is in memory.
     keep_alive: KeepAlive,
     running: usize,
@@ -120,7 +120,7 @@ struct Resident {
 }
 
 /// Whether a model can be loaded.
-enum Room {
+enum Placement {
     Now,
     /// Once others have left, or are loaded and can leave.
     Later,
@@ -145,7 +145,7 @@ impl Residency {
 
     /// Bytes that models need which are in memory, come or go.
     pub(super) fn used(&self) -> u64 {
-        self.models.values().filter(|model| model.state != State::Absent).map(|model| model.stay.need).sum()
+        self.models.values().filter(|model| model.state != State::Absent).map(|model| model.terms.need).sum()
     }
 
     /// Bytes that all models together may need.
@@ -165,7 +165,7 @@ impl Residency {
 
     /// Whether a model stays in memory.
     pub(super) fn is_pinned(&self, model: ModelKey) -> bool {
-        self.models.get(&model).is_some_and(|model| model.stay.pinned)
+        self.models.get(&model).is_some_and(|model| model.terms.pinned)
     }
 
     /// Requests that use a model, and that wait for it.
@@ -174,7 +174,7 @@ impl Residency {
     }
 
     /// When the next model leaves memory, if none is used before.
-    pub(super) fn alarm(&self) -> Option<Duration> {
+    pub(super) fn next_expiry(&self) -> Option<Duration> {
         self.models.values().filter_map(Resident::expires_at).min()
     }
 
@@ -195,8 +195,8 @@ impl Residency {
             return;
         };
         let now = self.now;
-        if let C::List { stay, .. } = command {
-            self.models.entry(key).or_insert_with(|| Resident::new(stay)).list(stay);
+        if let C::List { terms, .. } = command {
+            self.models.entry(key).or_insert_with(|| Resident::new(terms)).list(terms);
             return;
         }
         let Some(model) = self.models.get_mut(&key) else {
@@ -235,7 +235,7 @@ impl Residency {
                 State::Loading => model.leaves = true,
                 State::Absent | State::Draining | State::Unloading => {}
             },
-            C::Pin { pinned, .. } => model.stay.pinned = pinned,
+            C::Pin { pinned, .. } => model.terms.pinned = pinned,
             C::KeepAlive { keep_alive, .. } => model.keep_alive = keep_alive,
             C::List { .. } | C::Tick => {}
         }
@@ -257,12 +257,12 @@ impl Residency {
     fn bring_in(&mut self, decisions: &mut Vec<Decision>) {
         while let Some(key) = self.next_wanted() {
             match self.make_room(key, decisions) {
-                Room::Now => {
+                Placement::Now => {
                     self.model(key).state = State::Loading;
                     decisions.push(Decision::Load(key));
                 }
-                Room::Later => return,
-                Room::Never(refusal) => {
+                Placement::Later => return,
+                Placement::Never(refusal) => {
                     let refuse = |ticket| Decision::Refuse { model: key, ticket, refusal };
                     decisions.extend(self.model(key).waiting.drain(..).map(refuse));
                 }
@@ -278,31 +278,32 @@ impl Residency {
     }
 
     /// Has models leave until there is room for another.
-    fn make_room(&mut self, key: ModelKey, decisions: &mut Vec<Decision>) -> Room {
-        let (need, budget) = (self.model(key).stay.need, self.budget);
+    fn make_room(&mut self, key: ModelKey, decisions: &mut Vec<Decision>) -> Placement {
+        let (need, budget) = (self.model(key).terms.need, self.budget);
         if need > budget {
-            return Room::Never(Refusal::TooLarge { need, budget });
+            return Placement::Never(Refusal::TooLarge { need, budget });
         }
         if need <= budget.saturating_sub(self.used()) {
-            return Room::Now;
+            return Placement::Now;
         }
-        let pinned = self.models.values().filter(|model| model.stays()).map(|model| model.stay.need);
+        let pinned = self.models.values().filter(|model| model.stays()).map(|model| model.terms.need);
         let free = budget.saturating_sub(pinned.sum());
         if need > free {
-            return Room::Never(Refusal::Pinned { need, free });
+            return Placement::Never(Refusal::Pinned { need, free });
         }
         let leaving = [State::Draining, State::Unloading];
         let going = self.models.values().filter(|model| leaving.contains(&model.state));
-        let mut coming = budget.saturating_sub(self.used()) + going.map(|model| model.stay.need).sum::<u64>();
+        let mut coming =
+            budget.saturating_sub(self.used()) + going.map(|model| model.terms.need).sum::<u64>();
         while coming < need {
             let ready = self.models.iter_mut().filter(|(_, model)| model.state == State::Ready);
-            let victims = ready.filter(|(_, model)| !model.stay.pinned);
+            let victims = ready.filter(|(_, model)| !model.terms.pinned);
             let Some((&victim, model)) =
                 victims.min_by_key(|(key, model)| (model.running > 0, model.used_at, **key))
             else {
                 break;
             };
-            coming += model.stay.need;
+            coming += model.terms.need;
             if model.running == 0 {
                 model.state = State::Unloading;
                 decisions.push(Decision::Unload(victim));
@@ -310,7 +311,7 @@ impl Residency {
                 model.state = State::Draining;
             }
         }
-        Room::Later
+        Placement::Later
     }
 
     fn model(&mut self, key: ModelKey) -> &mut Resident {
@@ -319,11 +320,11 @@ impl Residency {
 }
 
 impl Resident {
-    fn new(stay: Stay) -> Resident {
+    fn new(terms: ResidencyTerms) -> Resident {
         Resident {
             state: State::Absent,
-            stay,
-            keep_alive: stay.keep_alive,
+            terms,
+            keep_alive: terms.keep_alive,
             running: 0,
             waiting: VecDeque::new(),
             used_at: Duration::ZERO,
@@ -333,9 +334,9 @@ impl Resident {
     }
 
     /// Takes settings. The size of a model in memory stays until it is loaded again.
-    fn list(&mut self, stay: Stay) {
-        let need = if self.state == State::Absent { stay.need } else { self.stay.need };
-        (self.keep_alive, self.stay) = (stay.keep_alive, Stay { need, ..stay });
+    fn list(&mut self, terms: ResidencyTerms) {
+        let need = if self.state == State::Absent { terms.need } else { self.terms.need };
+        (self.keep_alive, self.terms) = (terms.keep_alive, ResidencyTerms { need, ..terms });
     }
 
     fn remove(&mut self, key: ModelKey, decisions: &mut Vec<Decision>) {
@@ -358,11 +359,11 @@ impl Resident {
 
     /// The model is not in memory any more.
     fn leave(&mut self) {
-        (self.state, self.leaves, self.keep_alive) = (State::Absent, false, self.stay.keep_alive);
+        (self.state, self.leaves, self.keep_alive) = (State::Absent, false, self.terms.keep_alive);
     }
 
     fn expires_at(&self) -> Option<Duration> {
-        let is_idle = self.state == State::Ready && self.running == 0 && !self.stay.pinned;
+        let is_idle = self.state == State::Ready && self.running == 0 && !self.terms.pinned;
         match self.keep_alive {
             KeepAlive::For(time) if is_idle => Some(self.used_at.saturating_add(time)),
             KeepAlive::For(_) | KeepAlive::Forever => None,
@@ -371,7 +372,7 @@ impl Resident {
 
     /// Whether it is in memory and does not leave for another.
     fn stays(&self) -> bool {
-        self.stay.pinned && matches!(self.state, State::Loading | State::Ready) && !self.leaves
+        self.terms.pinned && matches!(self.state, State::Loading | State::Ready) && !self.leaves
     }
 }
 
@@ -384,8 +385,12 @@ mod tests {
     fn check(models: u64, script: &str) {
         let mut residency = Residency::new(100);
         for index in 0..models {
-            let stay = Stay { need: 40, keep_alive: KeepAlive::For(Duration::from_secs(300)), pinned: false };
-            assert!(run(&mut residency, Command::List { model: ModelKey(index), stay }, 0).is_empty());
+            let terms = ResidencyTerms {
+                need: 40,
+                keep_alive: KeepAlive::For(Duration::from_secs(300)),
+                pinned: false,
+            };
+            assert!(run(&mut residency, Command::List { model: ModelKey(index), terms }, 0).is_empty());
         }
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (command, expected) = line.split_once("=>").unwrap_or((line, ""));
@@ -613,11 +618,15 @@ mod tests {
     #[test]
     fn a_model_larger_than_the_memory_is_refused() {
         let mut residency = Residency::new(100);
-        let stay = Stay { need: 101, keep_alive: KeepAlive::Forever, pinned: false };
-        run(&mut residency, Command::List { model: ModelKey(0), stay }, 0);
+        let terms = ResidencyTerms { need: 101, keep_alive: KeepAlive::Forever, pinned: false };
+        run(&mut residency, Command::List { model: ModelKey(0), terms }, 0);
         let refused = run(&mut residency, Command::Acquire { model: ModelKey(0), ticket: Ticket(1) }, 0);
         assert_eq!(refused, ["refuse a 1: too large"]);
-        run(&mut residency, Command::List { model: ModelKey(0), stay: Stay { need: 100, ..stay } }, 0);
+        run(
+            &mut residency,
+            Command::List { model: ModelKey(0), terms: ResidencyTerms { need: 100, ..terms } },
+            0,
+        );
         let loaded = run(&mut residency, Command::Acquire { model: ModelKey(0), ticket: Ticket(2) }, 0);
         assert_eq!(loaded, ["load a"]);
     }
@@ -652,8 +661,8 @@ mod tests {
             let mut residency = Residency::new(100);
             for index in 0..4 {
                 let keep_alive = KeepAlive::For(Duration::from_secs(10));
-                let stay = Stay { need: 30 + index * 5, keep_alive, pinned: false };
-                residency.apply(Duration::ZERO, Command::List { model: ModelKey(index), stay });
+                let terms = ResidencyTerms { need: 30 + index * 5, keep_alive, pinned: false };
+                residency.apply(Duration::ZERO, Command::List { model: ModelKey(index), terms });
             }
             let random = fastrand::Rng::with_seed(seed);
             let (loading, unloading, running, waiting) = Default::default();

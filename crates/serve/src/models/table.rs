@@ -8,12 +8,14 @@ use axum::http::StatusCode;
 use pipelines::MemoryBytes;
 use tokio::sync::{OnceCell, oneshot};
 
+use super::LoadedModel;
+use super::active_model::{ActiveModel, SleepingText};
 use super::preset::Preset;
 use super::progress::{LoadProgress, PhaseTimes, Progress};
 use super::residency::{Command, Decision, ModelKey, Refusal, Residency, State, Ticket};
-use super::served_model::{ActiveModel, Facts, ServedModel, SleepingText};
-use super::{LoadedModel, ModelConfig};
-use crate::error::ApiError;
+use super::served_model::{ModelFacts, ServedModel};
+use crate::api_error::ApiError;
+use crate::config::ModelConfig;
 use crate::stamp;
 
 /// When to try again if a model cannot be loaded.
@@ -29,7 +31,7 @@ pub(super) struct Table {
     pub(super) next_key: u64,
     pub(super) next_ticket: u64,
     /// When the task that lets unused models go wakes up.
-    pub(super) alarm_at: Option<Duration>,
+    pub(super) expiry_at: Option<Duration>,
 }
 
 /// A model that the server lists.
@@ -94,7 +96,7 @@ impl Table {
             listed: BTreeMap::new(),
             next_key: 0,
             next_ticket: 0,
-            alarm_at: None,
+            expiry_at: None,
         }
     }
 
@@ -106,7 +108,7 @@ impl Table {
     pub(super) fn list(
         &mut self,
         known: Option<ModelKey>,
-        facts: Facts,
+        facts: ModelFacts,
         config: ModelConfig,
         is_added: bool,
     ) -> ModelKey {
@@ -129,7 +131,7 @@ impl Table {
             decisions.into_iter().filter_map(|decision| self.action(decision)).collect();
         let residency = &self.residency;
         self.listed.retain(|&key, listed| !listed.removed || residency.state(key) != State::Absent);
-        if residency.alarm().is_some_and(|time| self.alarm_at.is_none_or(|planned| time < planned)) {
+        if residency.next_expiry().is_some_and(|time| self.expiry_at.is_none_or(|planned| time < planned)) {
             actions.push(Action::Wake);
         }
         actions

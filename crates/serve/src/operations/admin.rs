@@ -7,12 +7,13 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::api_error::ApiError;
 use crate::blocking;
 use crate::body::{Body, Fields, RequestBody};
-use crate::error::ApiError;
-use crate::models::{KeepAlive, KeepAliveField, ModelWorker};
-use crate::openai::models::Model;
-use crate::server::Shared;
+use crate::config::{KeepAlive, KeepAliveField};
+use crate::models::ModelWorker;
+use crate::protocols::openai::models::Model;
+use crate::state::ServerState;
 
 /// A model to load.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -87,12 +88,12 @@ impl RequestBody for ResetRequest {
     responses((status = 200, body = Model))
 )]
 pub(crate) async fn load(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     Body(body): Body<LoadRequest>,
 ) -> Result<Json<Model>, ApiError> {
-    let model = shared.models.find(body.model.as_deref())?;
-    let _entry = shared.models.acquire(Some(model.id()), body.keep_alive).await?;
-    Ok(Json(Model::of(shared.models.status(&model))))
+    let model = server.models.find(body.model.as_deref())?;
+    let _entry = server.models.acquire(Some(model.id()), body.keep_alive).await?;
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has a model leave memory once the requests that use it have ended, also if it is pinned.
@@ -104,12 +105,12 @@ pub(crate) async fn load(
     responses((status = 200, body = Model))
 )]
 pub(crate) async fn unload(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     Body(body): Body<UnloadRequest>,
 ) -> Result<Json<Model>, ApiError> {
-    let model = shared.models.find(body.model.as_deref())?;
-    shared.models.unload(&model);
-    Ok(Json(Model::of(shared.models.status(&model))))
+    let model = server.models.find(body.model.as_deref())?;
+    server.models.unload(&model);
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has a model stay in memory, or lets it leave again.
@@ -121,18 +122,18 @@ pub(crate) async fn unload(
     responses((status = 200, body = Model))
 )]
 pub(crate) async fn pin(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     Body(body): Body<PinRequest>,
 ) -> Result<Json<Model>, ApiError> {
-    let model = shared.models.find(body.model.as_deref())?;
-    shared.models.pin(&model, body.pin.unwrap_or(true));
-    Ok(Json(Model::of(shared.models.status(&model))))
+    let model = server.models.find(body.model.as_deref())?;
+    server.models.pin(&model, body.pin.unwrap_or(true));
+    Ok(Json(Model::from_status(server.models.status(&model))))
 }
 
 /// Has the server finish what runs, take nothing new, and end.
 #[utoipa::path(post, path = "/admin/drain", tag = "Admin", responses((status = 200, body = Done)))]
-pub(crate) async fn drain(State(shared): State<Arc<Shared>>) -> Json<Done> {
-    shared.stop();
+pub(crate) async fn drain(State(server): State<Arc<ServerState>>) -> Json<Done> {
+    server.stop();
     Json(Done { status: "draining" })
 }
 
@@ -145,12 +146,12 @@ pub(crate) async fn drain(State(shared): State<Arc<Shared>>) -> Json<Done> {
     responses((status = 200, body = Done))
 )]
 pub(crate) async fn reset_prefix_cache(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     Body(body): Body<ResetRequest>,
 ) -> Result<Json<Done>, ApiError> {
     let statuses = match body.model.as_deref() {
-        Some(name) => vec![shared.models.status(&shared.models.find(Some(name))?)],
-        None => shared.models.statuses(),
+        Some(name) => vec![server.models.status(&server.models.find(Some(name))?)],
+        None => server.models.statuses(),
     };
     for loaded in statuses.into_iter().filter_map(|status| status.loaded) {
         if let ModelWorker::Text(generator) = loaded.worker() {

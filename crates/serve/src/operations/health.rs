@@ -9,9 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access;
 use crate::models::{ModelStatus, Progress};
-use crate::server::Shared;
+use crate::state::{Readiness, ServerState};
 
 /// Whether the server takes requests.
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,8 +43,8 @@ pub(crate) async fn live() -> Json<Health> {
     tag = "Operation",
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
-pub(crate) async fn ready(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    answer(&shared, &headers).into_response()
+pub(crate) async fn ready(State(server): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+    answer(&server, &headers).into_response()
 }
 
 /// The same as `/ready`.
@@ -55,31 +54,25 @@ pub(crate) async fn ready(State(shared): State<Arc<Shared>>, headers: HeaderMap)
     tag = "Operation",
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
-pub(crate) async fn health(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    answer(&shared, &headers).into_response()
+pub(crate) async fn health(State(server): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+    answer(&server, &headers).into_response()
 }
 
-/// The same, with as many facts as the client may see.
-fn answer(shared: &Shared, headers: &HeaderMap) -> (StatusCode, Json<Health>) {
-    let (code, Json(health)) = of(shared);
-    let loading = if access::may_see_facts(shared, headers) { health.loading } else { Vec::new() };
-    (code, Json(Health { loading, ..health }))
-}
-
-/// Whether a server takes requests.
-pub(crate) fn of(shared: &Shared) -> (StatusCode, Json<Health>) {
-    let statuses = shared.models.statuses();
-    let in_memory = statuses.iter().any(|status| status.loaded.is_some());
+/// The state of the server, with as many facts as the client may see.
+fn answer(server: &ServerState, headers: &HeaderMap) -> (StatusCode, Json<Health>) {
+    let statuses = server.models.statuses();
+    let readiness = server.readiness(&statuses);
+    let status = match readiness {
+        Readiness::Ready => "ok",
+        Readiness::Loading => "loading",
+        Readiness::Draining => "draining",
+    };
     let progress = |status: ModelStatus| {
         Some(LoadingModel { model: status.model.id().to_string(), progress: status.progress? })
     };
-    let loading: Vec<LoadingModel> = statuses.into_iter().filter_map(progress).collect();
-    let (code, status) = match () {
-        () if shared.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        () if shared.is_starting() || !in_memory && !loading.is_empty() => {
-            (StatusCode::SERVICE_UNAVAILABLE, "loading")
-        }
-        () => (StatusCode::OK, "ok"),
-    };
-    (code, Json(Health { status, loading }))
+    let shown = if server.may_see_facts(headers) { statuses } else { Vec::new() };
+    (
+        readiness.status_code(),
+        Json(Health { status, loading: shown.into_iter().filter_map(progress).collect() }),
+    )
 }

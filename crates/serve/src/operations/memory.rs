@@ -9,7 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::models::{ModelStatus, ModelWorker};
-use crate::server::Shared;
+use crate::state::ServerState;
 
 /// The memory of the models. All numbers are bytes.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,9 +38,9 @@ pub(super) struct ModelMemory {
 
 /// Shows the memory of the models.
 #[utoipa::path(get, path = "/debug/memory", tag = "Admin", responses((status = 200, body = Memory)))]
-pub(crate) async fn show(State(shared): State<Arc<Shared>>) -> Json<Memory> {
-    let models = shared.models.statuses().iter().filter_map(ModelMemory::of).collect();
-    let (used, budget) = shared.models.memory();
+pub(crate) async fn show(State(server): State<Arc<ServerState>>) -> Json<Memory> {
+    let models = server.models.statuses().iter().filter_map(ModelMemory::from_status).collect();
+    let (used, budget) = server.models.memory();
     Json(Memory { budget, used, models })
 }
 
@@ -57,7 +57,7 @@ impl ModelMemory {
     }
 
     /// The memory of a model that is loaded.
-    pub(super) fn of(status: &ModelStatus) -> Option<ModelMemory> {
+    pub(super) fn from_status(status: &ModelStatus) -> Option<ModelMemory> {
         let (model, loaded) = (status.model.id().to_string(), status.loaded.as_deref()?);
         let weights = status.model.facts.weight_bytes;
         let without_cache = |scratch: usize| ModelMemory {

@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::context::{Context, RequestReport};
-use crate::error::ApiError;
-use crate::server::Shared;
+use crate::api_error::ApiError;
+use crate::state::{Context, ServerState};
+use crate::telemetry::RequestReport;
 
 /// Requests.
 #[derive(Debug, Serialize, ToSchema)]
@@ -21,8 +21,8 @@ pub(crate) struct RequestList {
 
 /// Lists the requests that are answered now, except this one.
 #[utoipa::path(get, path = "/admin/requests", tag = "Admin", responses((status = 200, body = RequestList)))]
-pub(crate) async fn list(State(shared): State<Arc<Shared>>, context: Context) -> Json<RequestList> {
-    let running = shared.requests.running();
+pub(crate) async fn list(State(server): State<Arc<ServerState>>, context: Context) -> Json<RequestList> {
+    let running = server.requests.running();
     let others = running.iter().filter(|record| !context.is_of(record));
     Json(RequestList { requests: others.map(|record| record.report()).collect() })
 }
@@ -36,13 +36,13 @@ pub(crate) async fn list(State(shared): State<Arc<Shared>>, context: Context) ->
     responses((status = 200, body = RequestList))
 )]
 pub(crate) async fn cancel(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     context: Context,
     Path(id): Path<String>,
 ) -> Result<Json<RequestList>, ApiError> {
     // Clients choose ids, so that several requests may have one.
     let mut requests = Vec::new();
-    for record in shared.requests.running() {
+    for record in server.requests.running() {
         let report = record.report();
         if report.id() == id && !context.is_of(&record) {
             record.cancel(ApiError::cancelled());
@@ -61,14 +61,14 @@ pub(crate) async fn cancel(
     responses((status = 200, body = RequestReport))
 )]
 pub(crate) async fn show(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     context: Context,
     Path(id): Path<String>,
 ) -> Result<Json<RequestReport>, ApiError> {
-    let running = shared.requests.running();
+    let running = server.requests.running();
     let others = running.iter().filter(|record| !context.is_of(record));
     let found = others.map(|record| record.report()).find(|report| report.id() == id);
-    found.or_else(|| shared.requests.ended(&id)).map(Json).ok_or_else(|| unknown(&id))
+    found.or_else(|| server.requests.ended(&id)).map(Json).ok_or_else(|| unknown(&id))
 }
 
 fn unknown(id: &str) -> ApiError {

@@ -25,6 +25,7 @@ mod raw;
 mod responses;
 mod scoring;
 mod server;
+mod service;
 mod text;
 mod tls;
 mod tools;

@@ -10,7 +10,8 @@ use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::{KVCacheStrategy, PipelineConfig};
 use serde_json::Value;
-use serve::{Address, ModelConfig, Server, ServerConfig, ServerHandle};
+use serve::{Address, ModelConfig, Server, ServerConfig, ServerHandle, Service};
+use tokio::runtime::Handle;
 
 static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(2)));
 
@@ -57,6 +58,11 @@ pub(crate) fn start(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Se
 pub(crate) fn listen(config: ServerConfig, models: Vec<ModelConfig>) -> Result<Server, serve::Error> {
     let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()];
     Server::listen(ServerConfig { addresses, ..config }, models, session(), &PLATFORM)
+}
+
+/// A service without sockets, and with no model in memory.
+pub(crate) fn service(config: ServerConfig, models: Vec<ModelConfig>, runtime: &Handle) -> Service {
+    Service::new(config, models, session(), &PLATFORM, runtime).unwrap()
 }
 
 pub(crate) fn session() -> Arc<InferenceSession> {

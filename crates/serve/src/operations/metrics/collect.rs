@@ -11,15 +11,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::measures::{Labels, Measures, STAGES};
 use super::process;
 use crate::models::{ModelStatus, ModelWorker, PhaseTimes, STATES};
 use crate::operations::memory::ModelMemory;
-use crate::server::Shared;
+use crate::state::ServerState;
+use crate::telemetry::{Labels, Measures, STAGES};
 
 /// All that a scrape shows.
 pub(super) struct Snapshot {
-    shared: Arc<Shared>,
+    server: Arc<ServerState>,
     texts: Vec<TextModel>,
     embeddings: Vec<(Labels, BatchStatus)>,
     classifications: Vec<(Labels, BatchStatus)>,
@@ -128,12 +128,12 @@ const CLASSIFICATIONS: &[Row<BatchStatus, u64>] = &[
 ];
 
 impl ModelFigures {
-    fn of(status: &ModelStatus) -> ModelFigures {
+    fn from_status(status: &ModelStatus) -> ModelFigures {
         ModelFigures {
             id: status.model.id().to_string(),
             state: status.state,
             phase_times: status.phase_times.clone(),
-            memory: ModelMemory::of(status),
+            memory: ModelMemory::from_status(status),
             planned: [
                 ("weights", status.model.facts.weight_bytes),
                 ("cache", status.model.facts.cache_bytes),
@@ -150,17 +150,17 @@ fn cache_usage(status: &Status) -> f64 {
 }
 
 impl Snapshot {
-    pub(super) fn new(shared: &Arc<Shared>) -> Snapshot {
+    pub(super) fn new(server: &Arc<ServerState>) -> Snapshot {
         let (mut texts, mut embeddings, mut classifications) = (Vec::new(), Vec::new(), Vec::new());
-        let statuses = shared.models.statuses();
-        let models = statuses.iter().map(ModelFigures::of).collect();
+        let statuses = server.models.statuses();
+        let models = statuses.iter().map(ModelFigures::from_status).collect();
         for status in statuses {
             let (id, Some(loaded)) = (status.model.id(), status.loaded) else { continue };
             let labels = vec![("model_name", id.to_string()), ("engine", "0".to_string())];
             // A model whose thread has ended has no status.
             match loaded.worker() {
                 ModelWorker::Text(generator) => texts.extend(generator.status().ok().map(|status| {
-                    let measures = shared.metrics.of(id, loaded.max_length());
+                    let measures = server.metrics.model(id, loaded.max_length());
                     TextModel { labels, status, measures }
                 })),
                 ModelWorker::Embedding(embedder) => {
@@ -171,7 +171,7 @@ impl Snapshot {
                 }
             }
         }
-        Snapshot { shared: Arc::clone(shared), texts, embeddings, classifications, models }
+        Snapshot { server: Arc::clone(server), texts, embeddings, classifications, models }
     }
 
     /// A family with samples of each model that makes text, which may have labels of their own.
@@ -309,13 +309,13 @@ impl Snapshot {
 
     fn encode_build(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (name, help) = ("peri_build_info", "The version of the server, with its commit if that is known");
-        let labels = labels([("version", &self.shared.config.build)]);
+        let labels = labels([("version", &self.server.config.build)]);
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
     }
 
     fn encode_http(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.server.metrics;
         let rows = [
             ("peri_http_requests", "Responses, by route and status", &metrics.http_requests),
             ("peri_rejections", "Requests that were refused or failed, by reason", &metrics.rejections),

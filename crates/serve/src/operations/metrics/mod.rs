@@ -1,7 +1,6 @@
 //! `GET /metrics`: the server's figures for Prometheus, under vLLM's names for metrics that vLLM has too.
 
 mod collect;
-mod measures;
 mod process;
 
 use std::sync::Arc;
@@ -12,10 +11,9 @@ use axum::response::IntoResponse;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::error::ApiError;
-use crate::server::Shared;
+use crate::api_error::ApiError;
+use crate::state::ServerState;
 use collect::Snapshot;
-pub(crate) use measures::{Answers, Metrics};
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,11 +26,11 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
     responses((status = 200, body = String, content_type = "text/plain"))
 )]
 pub(crate) async fn show(
-    State(shared): State<Arc<Shared>>,
+    State(server): State<Arc<ServerState>>,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::new(&shared)));
+    registry.register_collector(Box::new(Snapshot::new(&server)));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| {
         let message = format!("metrics: {error}");
