@@ -36,8 +36,8 @@ def test_new_buffers_are_described() -> None:
 def test_impossible_buffers_are_refused() -> None:
     with pytest.raises(ValueError, match="-1 is negative"):
         Buffer(DType.float32, (2, -1))
-    with pytest.raises(ValueError, match="9 axes"):
-        Buffer(DType.float32, (1,) * 9)
+    with pytest.raises(ValueError, match="17 axes"):
+        Buffer(DType.float32, (1,) * 17)
     with pytest.raises(ValueError, match=r"f32\[.*\] is not a possible array"):
         Buffer(DType.float32, (2**62, 2**62))
     with pytest.raises(OutOfMemory, match="the system refused"):

@@ -170,8 +170,23 @@ class TestAxes:
         shape = [f"d{i}" for i in range(20)]
         graph = Graph("wide", lambda x: ops.sum(ops.transpose(x, 0, 1) * 2), [tensor("float32", *shape)])
         assert graph.output_types[0].rank == 20
-        with pytest.raises(RuntimeError, match="has 20 axes; programs that run have at most 8"):
+        with pytest.raises(RuntimeError, match="has 20 axes; programs that run have at most 16"):
             session.compile(graph)
+
+    def test_programs_have_up_to_16_axes(self, session: InferenceSession) -> None:
+        shape = [2, 1, 3, 1, 2, 1, 2, 1, 2, 3, 1, 2]
+        order = [11, 0, 9, 1, 2, 10, 3, 5, 4, 8, 7, 6]
+
+        def build(x: Any) -> Any:
+            y = ops.permute(x, order) * 2 + ops.constant(1.0, DType.float32, CPU)
+            return [y, ops.sum(y, axis=4), ops.reshape(y, [12, -1]), y[1:, :, ..., -1], ops.concat([x, x], axis=9)]
+
+        graph = Graph("deep", build, [tensor("float32", *shape)])
+        x = data(*shape)
+        y = x.transpose(order) * np.float32(2) + np.float32(1)
+        expected = [y, y.sum(4, keepdims=True), y.reshape(12, -1), y[1:, ..., -1], np.concatenate([x, x], 9)]
+        for got, wanted in zip(session.load(graph).execute(x), expected, strict=True):
+            np.testing.assert_allclose(got.to_numpy(), wanted, rtol=1e-6)
 
 
 class TestSpansOfBuffers:

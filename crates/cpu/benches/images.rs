@@ -179,10 +179,10 @@ impl Problem {
         for (x, packed) in self.operands.iter().zip(packed) {
             operands.push(match packed {
                 Some(packed) => Operand::Packed(packed),
-                None => Operand::View(View { dtype: x.dtype(), shape: *x.shape(), bytes: x.bytes() }),
+                None => Operand::View(View { dtype: x.dtype(), shape: x.shape(), bytes: x.bytes() }),
             });
         }
-        let mut results = [ViewMut { dtype: DType::F32, shape, bytes }];
+        let mut results = [ViewMut { dtype: DType::F32, shape: &shape, bytes }];
         let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch };
         kernel.run(call).expect("good data");
     }

@@ -291,7 +291,7 @@ impl Problem {
     fn run(&mut self) {
         let mut operands: Vec<Operand<'_>> = Vec::new();
         for array in &mut self.operands {
-            let Array { kind, dtype, shape, ref mut bytes } = *array;
+            let Array { kind, dtype, ref shape, ref mut bytes } = *array;
             operands.push(match kind {
                 Kind::Buffer => Operand::Buffer(ViewMut { dtype, shape, bytes }),
                 Kind::Tensor => Operand::View(View { dtype, shape, bytes }),
@@ -302,7 +302,7 @@ impl Problem {
         }
         let mut results: Vec<ViewMut<'_>> = Vec::new();
         for array in &mut self.results {
-            results.push(ViewMut { dtype: array.dtype, shape: array.shape, bytes: &mut array.bytes });
+            results.push(ViewMut { dtype: array.dtype, shape: &array.shape, bytes: &mut array.bytes });
         }
         let call = KernelCall { inputs: &mut operands, outputs: &mut results, scratch: &mut self.scratch };
         self.kernel.run(call).expect("good data");

@@ -54,7 +54,7 @@ fn indices(op: &Op, operands: &[Operand<'_>], results: &[ViewMut<'_>]) -> Option
         let axes = sizes.iter().map(|&size| Axis::of(size)).collect::<Option<_>>()?;
         Some(Indices { operand, axes, from_end: true })
     };
-    let boxes = |operand: usize, part: Shape, steps: &[usize]| {
+    let boxes = |operand: usize, part: &Shape, steps: &[usize]| {
         let whole = shape(&operands[0])?;
         let axis = |axis: usize| Axis::start(whole[axis], part[axis], i64::try_from(steps[axis]).ok()?);
         let axes = (0..whole.rank()).map(axis).collect::<Option<_>>()?;
@@ -119,7 +119,7 @@ pub(crate) fn clamp(
     }
 }
 
-fn shape(operand: &Operand<'_>) -> Option<Shape> {
+fn shape<'m>(operand: &Operand<'m>) -> Option<&'m Shape> {
     match operand {
         Operand::View(view) => Some(view.shape),
         Operand::Buffer(view) => Some(view.shape),

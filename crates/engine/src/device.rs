@@ -338,7 +338,7 @@ pub struct View<'m> {
     /// The type of the elements.
     pub dtype: DType,
     /// The sizes of the axes.
-    pub shape: Shape,
+    pub shape: &'m Shape,
     /// The elements.
     pub bytes: &'m [u8],
 }
@@ -347,7 +347,7 @@ impl View<'_> {
     /// A copy that outlives the call.
     pub(crate) fn to_tensor(self) -> Result<Tensor, tensor::Error> {
         let bytes = AlignedBytes::try_copy_of(self.bytes)?;
-        Tensor::from_bytes(self.dtype, self.shape, Bytes::new(bytes))
+        Tensor::from_bytes(self.dtype, *self.shape, Bytes::new(bytes))
     }
 }
 
@@ -357,7 +357,7 @@ pub struct ViewMut<'m> {
     /// The type of the elements.
     pub dtype: DType,
     /// The sizes of the axes.
-    pub shape: Shape,
+    pub shape: &'m Shape,
     /// The elements.
     pub bytes: &'m mut [u8],
 }

@@ -1,5 +1,7 @@
 //! A plan with its sizes: the shape and place of every operand and result, ready to run without further thought.
 
+use std::sync::Arc;
+
 use graph::{Bindings, Type};
 use tensor::{DType, Shape};
 
@@ -27,7 +29,7 @@ pub(crate) struct Frame {
 /// One step: operands and results without their memory, and the pieces of memory to hand them.
 pub(crate) struct FrameStep {
     pub(crate) operands: Box<[FrameOperand]>,
-    pub(crate) results: Box<[Array]>,
+    pub(crate) results: Box<[Arc<Array>]>,
     /// Disjoint, sorted by region and start, so that one walk splits them off without overlap.
     pub(crate) pieces: Box<[Piece]>,
 }
@@ -41,7 +43,8 @@ pub(crate) struct Array {
 
 /// An operand, and where its bytes come from.
 pub(crate) struct FrameOperand {
-    pub(crate) array: Array,
+    /// Shared by the steps that use the value.
+    pub(crate) array: Arc<Array>,
     pub(crate) source: OperandSource,
 }
 
@@ -104,7 +107,7 @@ impl Frame {
         let input_shapes = sizing.shapes(plan.inputs.iter().map(|input| &input.ty))?;
         let output_shapes = sizing.shapes(&plan.outputs)?;
         let values = plan.values.iter().map(|value| sizing.value(value)).collect::<Result<Vec<_>, _>>()?;
-        let (arrays, parts): (Vec<Array>, Vec<ByteRange>) = values.into_iter().unzip();
+        let (arrays, parts): (Vec<Arc<Array>>, Vec<ByteRange>) = values.into_iter().unzip();
         let scratch: Vec<usize> =
             plan.steps.iter().map(|step| scratch_bytes(step, &arrays, weights)).collect();
 
@@ -170,12 +173,12 @@ impl Sizing<'_> {
     }
 
     /// The form of a value, and the bytes it takes in its home.
-    fn value(&self, value: &PlanValue) -> Result<(Array, ByteRange), Error> {
+    fn value(&self, value: &PlanValue) -> Result<(Arc<Array>, ByteRange), Error> {
         let (dtype, shape) = (value.ty.dtype, self.shape(&value.ty)?);
         let offset = value.offset.resolve(self.bindings)?;
         let start = dtype.bytes_for(offset).ok_or_else(|| self.too_large("an offset"))?;
         let end = start.checked_add(self.bytes(dtype, &shape)?).ok_or_else(|| self.too_large("an offset"))?;
-        Ok((Array { dtype, shape }, ByteRange { start, end }))
+        Ok((Arc::new(Array { dtype, shape }), ByteRange { start, end }))
     }
 
     fn too_large(&self, what: &str) -> Error {
@@ -190,7 +193,7 @@ impl Sizing<'_> {
     }
 }
 
-fn scratch_bytes(step: &PlanStep, arrays: &[Array], weights: &[WeightSlot]) -> usize {
+fn scratch_bytes(step: &PlanStep, arrays: &[Arc<Array>], weights: &[WeightSlot]) -> usize {
     let Work::Kernel(_, kernel) = &step.work else { return 0 };
     let operands: Vec<Shape> =
         step.operands.iter().map(|&operand| operand_array(operand, arrays, weights).shape).collect();
@@ -198,14 +201,15 @@ fn scratch_bytes(step: &PlanStep, arrays: &[Array], weights: &[WeightSlot]) -> u
     kernel.scratch(&operands, &results)
 }
 
-fn operand_array(operand: StepOperand, arrays: &[Array], weights: &[WeightSlot]) -> Array {
+fn operand_array(operand: StepOperand, arrays: &[Arc<Array>], weights: &[WeightSlot]) -> Arc<Array> {
     match operand {
         StepOperand::Value(value) | StepOperand::InPlace(value) | StepOperand::Written(value) => {
-            arrays[value]
+            Arc::clone(&arrays[value])
         }
         StepOperand::Packed(slot) => {
             let ty = &weights[slot].ty;
-            Array { dtype: ty.dtype, shape: ty.static_shape().expect("lowering admits only static weights") }
+            let shape = ty.static_shape().expect("lowering admits only static weights");
+            Arc::new(Array { dtype: ty.dtype, shape })
         }
     }
 }
@@ -215,7 +219,7 @@ struct Places<'a> {
     plan: &'a Plan,
     weights: &'a [WeightSlot],
     /// Of each value.
-    arrays: &'a [Array],
+    arrays: &'a [Arc<Array>],
     /// Of each value, in its home.
     parts: &'a [ByteRange],
     /// Of each storage.
@@ -239,7 +243,7 @@ impl Places<'_> {
             pieces.push(Piece { region: 0, part: scratch, role: Role::Scratch });
         }
         pieces.sort_by_key(|piece| (piece.region, piece.part.start, piece.part.end));
-        let results = step.results.iter().map(|&result| self.arrays[result]).collect();
+        let results = step.results.iter().map(|&result| Arc::clone(&self.arrays[result])).collect();
         FrameStep { operands, results, pieces: pieces.into() }
     }
 

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use graph::ops::Print;
 use tensor::print::{format_compact, format_full};
-use tensor::{DType, Shape, Tensor, save_binary, save_max_checkpoint};
+use tensor::{Tensor, save_binary, save_max_checkpoint};
 
-use crate::{Operand, PrintOptions, PrintStyle, View};
+use crate::{Operand, PrintOptions, PrintStyle};
 
 /// How and where values print, for all models of a session.
 #[derive(Default)]
@@ -77,14 +77,11 @@ fn save(
 
 /// What is printed; a text as its bytes.
 fn value(print: &Print, operands: &[Operand<'_>]) -> Result<Tensor, String> {
-    let view = match (operands, &print.text) {
-        (_, Some(text)) => {
-            View { dtype: DType::U8, shape: Shape::new(&[text.len()]), bytes: text.as_bytes() }
-        }
-        ([Operand::View(view)], None) => *view,
+    match (operands, &print.text) {
+        (_, Some(text)) => Ok(Tensor::from_slice([text.len()], text.as_bytes())),
+        ([Operand::View(view)], None) => view.to_tensor().map_err(|error| error.to_string()),
         _ => unreachable!("the type rule asks for one value or a text"),
-    };
-    view.to_tensor().map_err(|error| error.to_string())
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,7 @@
 //! The loop over the steps of a frame: hands each kernel its memory. Allocates nothing per step.
 
+use std::sync::Arc;
+
 use graph::{Op, SourceLocation};
 use tensor::{Shape, Tensor};
 
@@ -95,11 +97,11 @@ fn run_step(
             OperandSource::Input(input, part) => &inputs[input][part.range()],
             OperandSource::Weight(slot, part) => &weights[slot].raw()[part.range()],
         };
-        Operand::View(View { dtype: operand.array.dtype, shape: operand.array.shape, bytes })
+        Operand::View(View { dtype: operand.array.dtype, shape: &operand.array.shape, bytes })
     }));
     results.extend(step.results.iter().map(|array| ViewMut {
         dtype: array.dtype,
-        shape: array.shape,
+        shape: &array.shape,
         bytes: &mut [],
     }));
     let scratch = hand_out(&step.pieces, regions, &mut operands, &mut results);
@@ -186,7 +188,7 @@ fn split_off<'m>(rest: &mut &'m mut [u8], at: &mut usize, part: ByteRange) -> &'
 }
 
 /// The op's own definition, on copies.
-fn run_reference(op: &graph::Op, call: KernelCall<'_, '_>, results: &[Array]) -> Result<(), String> {
+fn run_reference(op: &graph::Op, call: KernelCall<'_, '_>, results: &[Arc<Array>]) -> Result<(), String> {
     let inputs = call.inputs.iter().map(to_tensor).collect::<Result<Vec<Tensor>, String>>()?;
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let shapes: Vec<Shape> = results.iter().map(|array| array.shape).collect();
@@ -213,7 +215,7 @@ pub(crate) fn in_words<T>(result: Result<T, graph::Error>) -> Result<T, String> 
 fn to_tensor(operand: &Operand<'_>) -> Result<Tensor, String> {
     let view = match operand {
         Operand::View(view) => *view,
-        Operand::Buffer(ViewMut { dtype, shape, bytes }) => View { dtype: *dtype, shape: *shape, bytes },
+        Operand::Buffer(ViewMut { dtype, shape, bytes }) => View { dtype: *dtype, shape, bytes },
         Operand::InResult | Operand::Packed(_) => unreachable!("references get values as they are stored"),
     };
     view.to_tensor().map_err(|error| error.to_string())

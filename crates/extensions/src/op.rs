@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use extension::abi;
-use tensor::{AlignedBytes, DType, MAX_RANK, Shape};
+use tensor::{AlignedBytes, DType, Shape};
 
 use crate::Signature;
 
@@ -157,9 +157,11 @@ impl Op {
         stated: &[(DType, Shape)],
     ) -> Result<Vec<Inferred>, String> {
         let Some(infer) = self.functions.infer else { return Ok(stated.iter().copied().map(Ok).collect()) };
-        let operands: Vec<abi::Tensor> = operands.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
-        let mut inferred: Vec<abi::Tensor> =
-            stated.iter().map(|(dtype, shape)| typed(*dtype, shape)).collect();
+        let typed = |types: &[(DType, Shape)]| {
+            let tensors = types.iter().map(|(dtype, shape)| typed(*dtype, shape));
+            tensors.collect::<Result<Vec<abi::Tensor>, _>>().map_err(|message| self.message(&message))
+        };
+        let (operands, mut inferred) = (typed(operands)?, typed(stated)?);
         self.call(infer, arguments, &operands, &mut inferred, &in_order)?;
         Ok(inferred.iter().map(read_type).collect())
     }
@@ -237,7 +239,8 @@ impl Op {
         copies: &mut Vec<Watched<'m>>,
     ) -> Result<abi::Tensor, String> {
         self.check_bytes(array.dtype, &array.shape, array.bytes.len())?;
-        let (ty, bytes) = (typed(array.dtype, &array.shape), array.bytes.len());
+        let ty = typed(array.dtype, &array.shape).map_err(|message| self.message(&message))?;
+        let bytes = array.bytes.len();
         if guards == Guards::Off && is_aligned(array.dtype, array.bytes) {
             return Ok(abi::Tensor { data: array.bytes.as_ptr().cast_mut().cast(), bytes, ..ty });
         }
@@ -254,7 +257,8 @@ impl Op {
         copies: &mut Vec<Watched<'m>>,
     ) -> Result<abi::Tensor, String> {
         self.check_bytes(array.dtype, &array.shape, array.bytes.len())?;
-        let (ty, bytes) = (typed(array.dtype, &array.shape), array.bytes.len());
+        let ty = typed(array.dtype, &array.shape).map_err(|message| self.message(&message))?;
+        let bytes = array.bytes.len();
         if guards == Guards::Off && is_aligned(array.dtype, array.bytes) {
             return Ok(abi::Tensor { data: array.bytes.as_mut_ptr().cast(), bytes, ..ty });
         }
@@ -444,11 +448,15 @@ unsafe extern "C" fn parallel_for(
 }
 
 /// A type as the op sees it.
-fn typed(dtype: DType, shape: &Shape) -> abi::Tensor {
-    let mut sizes = [0; MAX_RANK];
-    sizes[..shape.rank()].copy_from_slice(shape);
+fn typed(dtype: DType, shape: &Shape) -> Result<abi::Tensor, String> {
+    let mut sizes = [0; abi::MAX_RANK];
+    let Some(own) = sizes.get_mut(..shape.rank()) else {
+        let most = abi::MAX_RANK;
+        return Err(format!("{dtype}{shape} has {} axes; custom ops take at most {most}", shape.rank()));
+    };
+    own.copy_from_slice(shape);
     let (rank, dtype) = (shape.rank() as u32, u32::from(dtype.code()));
-    abi::Tensor { data: ptr::null_mut(), bytes: 0, shape: sizes, rank, dtype }
+    Ok(abi::Tensor { data: ptr::null_mut(), bytes: 0, shape: sizes, rank, dtype })
 }
 
 /// A type as the op left it, or what it is instead.

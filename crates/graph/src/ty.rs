@@ -118,9 +118,14 @@ impl Type {
     /// # Errors
     /// If a symbol has no number, or an expression gives an impossible size.
     pub fn resolve(&self, bindings: &Bindings) -> Result<Shape, Error> {
-        let dims: Result<Vec<usize>, Error> = self.shape.iter().map(|dim| dim.resolve(bindings)).collect();
-        Shape::try_new(&dims?)
-            .ok_or_else(|| Error::Dim(format!("{self} has more than {} axes", tensor::MAX_RANK)))
+        let mut dims = [0; tensor::MAX_RANK];
+        let dims = dims
+            .get_mut(..self.rank())
+            .ok_or_else(|| Error::Dim(format!("{self} has more than {} axes", tensor::MAX_RANK)))?;
+        for (size, dim) in dims.iter_mut().zip(&self.shape) {
+            *size = dim.resolve(bindings)?;
+        }
+        Ok(Shape::new(dims))
     }
 }
 

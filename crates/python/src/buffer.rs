@@ -119,8 +119,8 @@ impl Buffer {
     fn slice(&self, indices: &Bound<'_, PyAny>) -> PyResult<Buffer> {
         let indices = to_indices(indices)?;
         if indices.len() > self.0.rank() {
-            let (got, rank, shape) = (indices.len(), self.0.rank(), self.0.shape());
-            let error = Error::IndexCount { got, expected: format!("at most {rank}"), shape: *shape };
+            let (got, rank, shape) = (indices.len(), self.0.rank(), Box::new(*self.0.shape()));
+            let error = Error::IndexCount { got, expected: format!("at most {rank}"), shape };
             return Err(PyIndexError::new_err(error.to_string()));
         }
         self.0.slice(&indices).map(Buffer).map_err(driver_error)
@@ -139,8 +139,9 @@ impl Buffer {
     }
 
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (shape, count) = (*self.0.shape(), self.0.num_elements());
+        let count = self.0.num_elements();
         if count != 1 {
+            let shape = Box::new(*self.0.shape());
             return Err(driver_error(Error::NotOneElement { shape, count }));
         }
         match self.0.get(&[0; MAX_RANK][..self.0.rank()]).map_err(driver_error)? {

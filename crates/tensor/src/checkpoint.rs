@@ -272,7 +272,7 @@ mod tests {
         check(file(|bytes| bytes[24] = 100), "a key of 100 bytes in 19 of metadata");
         check(file(|bytes| bytes[28] = 0xff), "the key is no UTF-8");
         check(file(|bytes| bytes[29] = 2), "tensor `t`: unknown dtype code 2");
-        check(file(|bytes| bytes[30] = 9), "tensor `t`: 9 axes, above the maximum of 8");
+        check(file(|bytes| bytes[30] = 17), "tensor `t`: 17 axes, above the maximum of 16");
         check(
             file(|bytes| bytes[31..35].fill(0xff)),
             "u8[4294967295] takes 4294967295 bytes from byte 64, in a file of 66 bytes",

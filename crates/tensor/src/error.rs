@@ -14,7 +14,7 @@ pub enum Error {
         /// Of the elements.
         dtype: DType,
         /// The sizes of the axes.
-        shape: Shape,
+        shape: Box<Shape>,
         /// A number, or words where no number of bytes would do.
         needed: String,
         /// The number of bytes given.
@@ -26,7 +26,7 @@ pub enum Error {
         /// Of the elements.
         dtype: DType,
         /// The sizes of the axes.
-        shape: Shape,
+        shape: Box<Shape>,
         /// Why there is none.
         reason: String,
     },
@@ -36,7 +36,7 @@ pub enum Error {
     )]
     OutOfBounds {
         /// Of the view.
-        shape: Shape,
+        shape: Box<Shape>,
         /// Of the view, in elements.
         strides: Vec<isize>,
         /// Of the view's first element, in elements.
@@ -76,7 +76,7 @@ pub enum Error {
     #[error("a single value needs a buffer of one element, but shape {shape} has {count}")]
     NotOneElement {
         /// The sizes of the axes.
-        shape: Shape,
+        shape: Box<Shape>,
         /// How many elements there are.
         count: usize,
     },
@@ -94,7 +94,7 @@ pub enum Error {
         /// Which index, counted from 0.
         position: usize,
         /// The sizes of the axes.
-        shape: Shape,
+        shape: Box<Shape>,
         /// What is wrong with it.
         message: String,
     },
@@ -106,7 +106,7 @@ pub enum Error {
         /// How many are needed, in words.
         expected: String,
         /// The sizes of the axes.
-        shape: Shape,
+        shape: Box<Shape>,
     },
     /// The same bytes make no array of another type or shape.
     #[error("a view of {from} as {to}: {message}")]
@@ -194,7 +194,7 @@ impl DType {
                 }
                 _ => format!("it has more than {} bytes", usize::MAX),
             };
-            Error::Impossible { dtype: self, shape: *shape, reason }
+            Error::Impossible { dtype: self, shape: Box::new(*shape), reason }
         })
     }
 }

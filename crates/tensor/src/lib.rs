@@ -11,6 +11,7 @@ mod dtype;
 mod error;
 pub mod float8;
 mod float_info;
+mod layout;
 mod mapped;
 pub mod philox;
 pub mod print;
@@ -18,7 +19,6 @@ mod scalar;
 mod shape;
 pub mod small_float;
 mod storage;
-mod strided;
 mod tensor;
 
 pub use buffer::{Buffer, Index, MapMode, ReadGuard, WriteGuard};

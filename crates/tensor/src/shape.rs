@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 /// The most axes a tensor can have.
-pub const MAX_RANK: usize = 8;
+pub const MAX_RANK: usize = 16;
 
 /// The sizes of a tensor's axes, outermost first. Row-major unless a tensor has strides of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]

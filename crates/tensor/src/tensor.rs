@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use crate::{
     AlignedBytes, Bytes, DType, Element, Error, MAX_RANK, MappedFile, Shape, bf16, blocks, f16, float8,
-    strided,
+    layout::Layout,
 };
 
 /// An immutable strided array. Clones and views share the bytes.
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
-    shape: Shape,
-    /// In elements; row-major for block dtypes.
-    strides: [isize; MAX_RANK],
+    /// Row-major for block dtypes.
+    layout: Arc<Layout>,
     /// Of the first element, in elements.
     offset: usize,
     bytes: Bytes,
@@ -31,9 +30,9 @@ impl Tensor {
         let needed = dtype.bytes_for_shape(&shape);
         if needed != Some(bytes.len()) {
             let needed = needed.map_or("an impossible number of".to_string(), |n| n.to_string());
-            return Err(Error::Bytes { dtype, shape, needed, got: bytes.len() });
+            return Err(Error::Bytes { dtype, shape: Box::new(shape), needed, got: bytes.len() });
         }
-        Ok(Tensor { dtype, shape, strides: shape.row_major_strides(), offset: 0, bytes })
+        Ok(Tensor { dtype, layout: Layout::row_major(shape), offset: 0, bytes })
     }
 
     /// A row-major tensor holding a copy of `values`.
@@ -86,22 +85,22 @@ impl Tensor {
 
     /// The sizes of the axes.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.layout.shape
     }
 
     /// The distance between neighbours along each axis, in elements.
     pub fn strides(&self) -> &[isize] {
-        &self.strides[..self.shape.rank()]
+        self.layout.strides()
     }
 
     /// The number of elements.
     pub fn elements(&self) -> usize {
-        self.shape.elements()
+        self.shape().elements()
     }
 
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        strided::is_contiguous(&self.shape, &self.strides)
+        self.layout.is_contiguous()
     }
 
     /// The same elements in row-major order: itself if it is contiguous, else a copy.
@@ -119,14 +118,14 @@ impl Tensor {
     /// If the system refuses memory for the copy, or it has more bytes than a `usize` counts.
     pub fn try_contiguous(&self) -> Result<Tensor, Error> {
         if self.is_contiguous() {
-            return Ok(Tensor { strides: self.shape.row_major_strides(), ..self.clone() });
+            return Ok(self.clone());
         }
-        let mut packed = AlignedBytes::try_zeroed(self.dtype.expect_bytes(&self.shape)?)?;
+        let mut packed = AlignedBytes::try_zeroed(self.dtype.expect_bytes(self.shape())?)?;
         let size = self.dtype.block().bytes;
         for (slot, position) in packed.chunks_exact_mut(size).zip(self.positions()) {
             slot.copy_from_slice(&self.bytes[position * size..][..size]);
         }
-        Tensor::from_bytes(self.dtype, self.shape, Bytes::new(packed))
+        Tensor::from_bytes(self.dtype, *self.shape(), Bytes::new(packed))
     }
 
     /// The bytes of a contiguous tensor.
@@ -244,7 +243,8 @@ impl Tensor {
             return Err(Error::StridedBlocks { dtype: self.dtype, block: block.elements });
         }
         let len = self.bytes.len() / block.bytes;
-        let out_of_bounds = || Error::OutOfBounds { shape, strides: strides.to_vec(), offset, len };
+        let out_of_bounds =
+            || Error::OutOfBounds { shape: Box::new(shape), strides: strides.to_vec(), offset, len };
         if strides.len() != shape.rank() || shape.checked_elements().is_none() {
             return Err(out_of_bounds());
         }
@@ -258,15 +258,9 @@ impl Tensor {
                 return Err(out_of_bounds());
             }
         }
-        // An offset or stride that nothing was checked against must not be computed with.
-        let mut all = shape.row_major_strides();
-        if shape.elements() == 0 {
-            return Ok(Tensor { shape, strides: all, offset: 0, ..self.clone() });
-        }
-        for (axis, &stride) in strides.iter().enumerate().filter(|&(axis, _)| shape[axis] > 1) {
-            all[axis] = stride;
-        }
-        Ok(Tensor { shape, strides: all, offset, ..self.clone() })
+        // An offset that nothing was checked against must not be computed with.
+        let offset = if shape.elements() == 0 { 0 } else { offset };
+        Ok(Tensor { layout: Layout::strided(shape, strides), offset, ..self.clone() })
     }
 
     /// The same elements, in row-major order, under another shape; copies only if not contiguous.
@@ -275,10 +269,9 @@ impl Tensor {
     /// If the number of elements differs, or rows are no longer whole blocks.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
-        assert_eq!(shape.elements(), self.elements(), "reshape of {} to {shape}", self.shape);
+        assert_eq!(shape.elements(), self.elements(), "reshape of {} to {shape}", self.shape());
         assert!(self.dtype.bytes_for_shape(&shape).is_some(), "{}{shape} splits blocks", self.dtype);
-        let tensor = self.contiguous();
-        Tensor { shape, strides: shape.row_major_strides(), ..tensor }
+        Tensor { layout: Layout::row_major(shape), ..self.contiguous() }
     }
 
     /// A view with its axes in another order: axis `i` of the result is axis `order[i]` of this.
@@ -288,13 +281,13 @@ impl Tensor {
     pub fn permute(&self, order: &[usize]) -> Tensor {
         let mut seen = [false; MAX_RANK];
         assert!(
-            order.len() == self.shape.rank()
+            order.len() == self.shape().rank()
                 && order.iter().all(|&a| a < order.len() && !std::mem::replace(&mut seen[a], true)),
             "{order:?} is no permutation of the axes of {}",
-            self.shape
+            self.shape()
         );
-        let dims: Vec<usize> = order.iter().map(|&axis| self.shape[axis]).collect();
-        let strides: Vec<isize> = order.iter().map(|&axis| self.strides[axis]).collect();
+        let dims: Vec<usize> = order.iter().map(|&axis| self.shape()[axis]).collect();
+        let strides: Vec<isize> = order.iter().map(|&axis| self.strides()[axis]).collect();
         self.strided(Shape::new(&dims), &strides, self.offset).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -303,16 +296,17 @@ impl Tensor {
     /// # Panics
     /// If there is no such axis, the range is outside it, or the range splits blocks.
     pub fn narrow(&self, axis: usize, range: Range<usize>) -> Tensor {
-        let inside = axis < self.shape.rank() && range.start <= range.end && range.end <= self.shape[axis];
-        assert!(inside, "{range:?} is no part of axis {axis} of {}", self.shape);
-        let mut dims = self.shape.to_vec();
+        let inside =
+            axis < self.shape().rank() && range.start <= range.end && range.end <= self.shape()[axis];
+        assert!(inside, "{range:?} is no part of axis {axis} of {}", self.shape());
+        let mut dims = self.shape().to_vec();
         dims[axis] = range.len();
         let shape = Shape::new(&dims);
         if self.dtype.is_block() {
             return self.narrow_blocks(axis, range, shape);
         }
         // An empty range at the end of an axis starts outside the storage; `strided` sets the offset of empty views.
-        let offset = self.offset as isize + range.start as isize * self.strides[axis];
+        let offset = self.offset as isize + range.start as isize * self.strides()[axis];
         self.strided(shape, self.strides(), offset.max(0) as usize).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -322,7 +316,7 @@ impl Tensor {
     /// As [`Tensor::narrow`].
     pub fn select(&self, axis: usize, index: usize) -> Tensor {
         let part = self.narrow(axis, index..index + 1);
-        let (mut dims, mut strides) = (part.shape.to_vec(), part.strides().to_vec());
+        let (mut dims, mut strides) = (part.shape().to_vec(), part.strides().to_vec());
         dims.remove(axis);
         strides.remove(axis);
         if part.dtype.is_block() {
@@ -336,9 +330,9 @@ impl Tensor {
     /// # Panics
     /// If there is no such axis, `step` does not divide it, or `start` is not less than `step`.
     pub fn every(&self, axis: usize, start: usize, step: usize) -> Tensor {
-        let size = self.shape[axis];
+        let size = self.shape()[axis];
         assert!(start < step && size.is_multiple_of(step), "each {step}th of the {size} places of an axis");
-        let mut dims = self.shape.to_vec();
+        let mut dims = self.shape().to_vec();
         dims[axis] = size / step;
         if self.dtype.is_block() {
             let apart = [&dims[..=axis], &[step], &dims[axis + 1..]].concat();
@@ -352,15 +346,15 @@ impl Tensor {
     }
 
     fn narrow_blocks(&self, axis: usize, range: Range<usize>, shape: Shape) -> Tensor {
-        let inner: usize = self.shape[axis + 1..].iter().product();
+        let inner: usize = self.shape()[axis + 1..].iter().product();
         let position = |index: usize| {
             self.dtype
                 .bytes_for(index * inner)
                 .unwrap_or_else(|| panic!("{index} is inside a {} block", self.dtype))
         };
         let part = position(range.start)..position(range.end);
-        let whole = position(self.shape[axis]);
-        let bytes = if self.shape[..axis].iter().all(|&dim| dim == 1) {
+        let whole = position(self.shape()[axis]);
+        let bytes = if self.shape()[..axis].iter().all(|&dim| dim == 1) {
             let start = self.offset / self.dtype.block().elements * self.dtype.block().bytes;
             self.bytes.slice(start + part.start..start + part.end).expect("a part of the tensor's bytes")
         } else if whole == 0 {
@@ -378,15 +372,16 @@ impl Tensor {
     /// If another axis would change, or the dtype is stored in blocks.
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
-        let added = shape.rank().checked_sub(self.shape.rank());
-        let fits =
-            |added: usize| self.shape.iter().zip(&shape[added..]).all(|(&from, &to)| from == to || from == 1);
+        let added = shape.rank().checked_sub(self.shape().rank());
+        let fits = |added: usize| {
+            self.shape().iter().zip(&shape[added..]).all(|(&from, &to)| from == to || from == 1)
+        };
         let Some(added) = added.filter(|&added| fits(added)) else {
-            panic!("{} does not broadcast to {shape}", self.shape)
+            panic!("{} does not broadcast to {shape}", self.shape())
         };
         let mut strides = [0; MAX_RANK];
-        for axis in (0..self.shape.rank()).filter(|&axis| self.shape[axis] > 1) {
-            strides[added + axis] = self.strides[axis];
+        for axis in (0..self.shape().rank()).filter(|&axis| self.shape()[axis] > 1) {
+            strides[added + axis] = self.strides()[axis];
         }
         self.strided(shape, &strides[..shape.rank()], self.offset).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -404,22 +399,22 @@ impl Tensor {
     pub(crate) fn element_bytes(&self, index: &[usize]) -> &[u8] {
         assert_eq!(self.dtype.block().elements, 1, "elements of {} share bytes", self.dtype);
         let inside =
-            index.len() == self.shape.rank() && index.iter().zip(&self.shape[..]).all(|(i, dim)| i < dim);
-        assert!(inside, "{index:?} lies outside {}", self.shape);
-        let steps = index.iter().zip(self.strides).map(|(&i, stride)| i as isize * stride);
+            index.len() == self.shape().rank() && index.iter().zip(&self.shape()[..]).all(|(i, dim)| i < dim);
+        assert!(inside, "{index:?} lies outside {}", self.shape());
+        let steps = index.iter().zip(self.strides()).map(|(&i, stride)| i as isize * stride);
         let position = self.offset as isize + steps.sum::<isize>();
         &self.bytes[position as usize * self.dtype.block().bytes..]
     }
 
     /// The storage position, in elements, of each element in row-major order.
     fn positions(&self) -> impl Iterator<Item = usize> {
-        strided::positions(self.shape, self.strides, self.offset as isize)
+        self.layout.positions(self.offset as isize)
     }
 }
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}{})", self.dtype, self.shape)
+        write!(f, "Tensor({}{})", self.dtype, self.shape())
     }
 }
 
@@ -550,7 +545,7 @@ mod tests {
     /// The elements of a view by its definition: `offset + Σ index · stride`.
     fn naive(tensor: &Tensor, storage: &[u32]) -> Vec<u32> {
         let mut positions = vec![tensor.offset as isize];
-        for (&dim, &stride) in tensor.shape.iter().zip(tensor.strides()) {
+        for (&dim, &stride) in tensor.shape().iter().zip(tensor.strides()) {
             positions =
                 positions.iter().flat_map(|p| (0..dim).map(move |i| p + i as isize * stride)).collect();
         }

@@ -65,9 +65,28 @@ impl List {
                 self.add(&format!("{order:?}"), op, vec![x.clone()], Tolerance::Exact);
             }
             self.add("", Reshape { shape: dims![17, 12].to_vec() }, vec![x.clone()], Tolerance::Exact);
+            self.many_axes(dtype);
             let row = self.random.tensor(dtype, [1, 17, 1], 1.0);
             self.add("", Broadcast { shape: dims![2, 3, 17, 4].to_vec() }, vec![row], Tolerance::Exact);
         }
+    }
+
+    /// More axes than models have.
+    fn many_axes(&mut self, dtype: DType) {
+        let shape = [2, 1, 3, 1, 2, 1, 2, 1, 2, 3, 1, 2];
+        let x = self.random.tensor(dtype, shape, 1.0);
+        let order = vec![11, 0, 9, 1, 2, 10, 3, 5, 4, 8, 7, 6];
+        self.add("12 axes", Transpose { order }, vec![x.clone()], Tolerance::Exact);
+        let slice = Slice { axis: 9, start: 1, stop: None, step: 1 };
+        self.add("12 axes", slice, vec![x.clone()], Tolerance::Exact);
+        self.add("12 axes", Concat { axis: 8 }, vec![x.clone(), x.clone()], Tolerance::Exact);
+        let reshape = Reshape { shape: dims![4, 1, 3, 1, 1, 2, 1, 2, 3, 1, 2, 1, 1].to_vec() };
+        self.add("to 13 axes", reshape, vec![x.clone()], Tolerance::Exact);
+        let broadcast = Broadcast { shape: dims![2, 2, 3, 1, 2, 2, 2, 1, 2, 3, 1, 2].to_vec() };
+        self.add("12 axes", broadcast, vec![x.clone()], Tolerance::Exact);
+        self.add("12 axes", Reduce { kind: ReduceKind::Max, axis: 4 }, vec![x.clone()], Tolerance::Exact);
+        let y = self.random.tensor(dtype, [1, 1, 1, 1, 1, 2, 1, 1, 1, 3, 2, 2], 1.0);
+        self.add("12 axes", Binary::Max, vec![x, y], Tolerance::Exact);
     }
 
     pub(super) fn memory(&mut self) {

@@ -116,8 +116,8 @@ impl<T: Element + PartialOrd> Kernel for ArithmeticKernel<T> {
         if self.is_partial() && !result.bytes.is_empty() {
             check::<T>(self.function, &call.inputs[1])?;
         }
-        let x = Source::<T>::new(&call.inputs[0], &result.shape);
-        let y = Source::<T>::new(&call.inputs[1], &result.shape);
+        let x = Source::<T>::new(&call.inputs[0], result.shape);
+        let y = Source::<T>::new(&call.inputs[1], result.shape);
         self.pool.run_on_pieces(elements_mut::<T>(result.bytes), CHUNK, &|index, chunk| {
             let mut stages = ([T::zeroed(); BLOCK], [T::zeroed(); BLOCK]);
             for_blocks(index * CHUNK, chunk, |start, block| {
@@ -176,8 +176,8 @@ impl<T: Element> Kernel for ComparisonKernel<T> {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let result = &mut call.outputs[0];
-        let x = Source::<T>::new(&call.inputs[0], &result.shape);
-        let y = Source::<T>::new(&call.inputs[1], &result.shape);
+        let x = Source::<T>::new(&call.inputs[0], result.shape);
+        let y = Source::<T>::new(&call.inputs[1], result.shape);
         self.pool.run_on_pieces(&mut *result.bytes, CHUNK, &|index, chunk| {
             let mut stages = ([T::zeroed(); BLOCK], [T::zeroed(); BLOCK]);
             for_blocks(index * CHUNK, chunk, |start, block| {

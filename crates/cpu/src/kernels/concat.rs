@@ -48,7 +48,7 @@ impl ConcatKernel {
         let mut row = 0;
         for position in 0..call.inputs.len() {
             let operand = view(call, position);
-            let len = row_bytes(&operand.shape, self.axis, operand.bytes.len());
+            let len = row_bytes(operand.shape, self.axis, operand.bytes.len());
             if len > 0 {
                 parts.push(Part { start: row, len, bytes: operand.bytes });
             }

@@ -69,7 +69,7 @@ impl Kernel for ConvTransposeKernel {
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, filter) = (view(&call, 0), view(&call, 1));
         let bias = (call.inputs.len() > 2).then(|| floats::read(view(&call, 2))).transpose()?;
-        let sizes = self.sizes(&x.shape, &filter.shape, &call.outputs[0].shape);
+        let sizes = self.sizes(x.shape, filter.shape, call.outputs[0].shape);
         let (x, filter) = (floats::read(x)?, floats::read(filter)?);
         let operands = Operands { x: &x, filter: &filter, bias: bias.as_deref() };
         let scratch = call.scratch;

@@ -28,46 +28,42 @@ pub(crate) trait ElementKernel: Kernel {
 }
 
 /// An operand, as the result's shape sees it.
-pub(crate) enum Source<'m, T: Pod> {
-    /// In the result itself.
-    InResult,
-    /// Elsewhere in memory.
-    Memory(Cow<'m, [T]>, Strided),
+pub(crate) struct Source<'m, T: Pod> {
+    /// `None` for an operand that is in the result itself.
+    memory: Option<(Cow<'m, [T]>, Strided)>,
 }
 
 impl<'m, T: Pod> Source<'m, T> {
     /// The operand, broadcast to the shape of the result.
     pub(crate) fn new(operand: &'m Operand<'_>, result: &Shape) -> Source<'m, T> {
         let (shape, bytes): (&Shape, &'m [u8]) = match operand {
-            Operand::InResult => return Source::InResult,
-            Operand::View(view) => (&view.shape, view.bytes),
-            Operand::Buffer(view) => (&view.shape, view.bytes),
+            Operand::InResult => return Source { memory: None },
+            Operand::View(view) => (view.shape, view.bytes),
+            Operand::Buffer(view) => (view.shape, view.bytes),
             Operand::Packed(packed) => panic!("an elementwise operand packed as {}", packed.layout),
         };
-        Source::Memory(elements(bytes), Strided::broadcast(shape, result))
+        Source { memory: Some((elements(bytes), Strided::broadcast(shape, result))) }
     }
 
     /// The elements that belong to `result`, which lies `start` elements into the whole result.
     pub(crate) fn block<'s>(&'s self, start: usize, result: &[T], stage: &'s mut [T; BLOCK]) -> &'s [T] {
         let stage = &mut stage[..result.len()];
-        match self {
-            Source::InResult => stage.copy_from_slice(result),
-            Source::Memory(elements, walk) if walk.is_contiguous() => {
+        match &self.memory {
+            None => stage.copy_from_slice(result),
+            Some((elements, walk)) if walk.is_contiguous() => {
                 return &elements[walk.offset() + start..][..result.len()];
             }
-            Source::Memory(elements, walk) => walk.copy(elements, start, stage),
+            Some((elements, walk)) => walk.copy(elements, start, stage),
         }
         stage
     }
 
     /// As [`Source::block`], for an operand that is not in the result.
     pub(crate) fn outside<'s>(&'s self, start: usize, len: usize, stage: &'s mut [T; BLOCK]) -> &'s [T] {
-        match self {
-            Source::InResult => panic!("an operand of another type cannot be in the result"),
-            Source::Memory(elements, walk) if walk.is_contiguous() => {
-                &elements[walk.offset() + start..][..len]
-            }
-            Source::Memory(elements, walk) => {
+        match &self.memory {
+            None => panic!("an operand of another type cannot be in the result"),
+            Some((elements, walk)) if walk.is_contiguous() => &elements[walk.offset() + start..][..len],
+            Some((elements, walk)) => {
                 walk.copy(elements, start, &mut stage[..len]);
                 &stage[..len]
             }

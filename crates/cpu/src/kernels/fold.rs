@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::{Kernel, KernelCall};
 use graph::ops;
-use tensor::{DType, Shape};
+use tensor::DType;
 
 use super::floats::{self, is_float};
 use super::operands::view;
@@ -165,8 +165,8 @@ impl Kernel for FoldKernel {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, result) = (view(&call, 0), &mut call.outputs[0]);
-        let (from, to): (Shape, Shape) = (x.shape, result.shape);
-        let positions = self.op.positions(&from, &to)?;
+        let (from, to) = (x.shape, result.shape);
+        let positions = self.op.positions(from, to)?;
         let x = floats::read(x)?;
         let windows = Windows {
             positions,

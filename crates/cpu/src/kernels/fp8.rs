@@ -107,7 +107,7 @@ impl Kernel for Fp8Linear {
             Operand::Packed(packed) => {
                 Cow::Borrowed(packed.data.downcast_ref().expect("a weight in this layout"))
             }
-            Operand::View(view) => Cow::Owned(Scaled::new(&self.pool, view.dtype, view.shape, view.bytes)?),
+            Operand::View(view) => Cow::Owned(Scaled::new(&self.pool, view.dtype, *view.shape, view.bytes)?),
             Operand::InResult | Operand::Buffer(_) => panic!("a weight is a value to read"),
         };
         let (input, scale) = round(x.dtype, x.bytes).map_err(|error| error.to_string())?;
@@ -146,7 +146,7 @@ impl Kernel for Fp8MatMul {
         let result = &mut call.outputs[0];
         let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
         let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
-        let (a_strides, b_strides) = (strides(&a.shape, batch), strides(&b.shape, batch));
+        let (a_strides, b_strides) = (strides(a.shape, batch), strides(b.shape, batch));
         let left = Matrix { data: &left, strides: &a_strides };
         let right = Matrix { data: &right, strides: &b_strides };
         let result = elements_mut::<f32>(result.bytes);

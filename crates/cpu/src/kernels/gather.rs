@@ -73,7 +73,7 @@ impl<'m> Rows<'m> {
         match (0..rows.len()).find(|&i| !allowed.contains(&rows.value(i))) {
             None => Ok(rows),
             Some(i) => {
-                let (position, value) = (coordinates(&shape, i), rows.value(i));
+                let (position, value) = (coordinates(shape, i), rows.value(i));
                 Err(format!("operand 1 at {position:?} is {value}, which is out of range for {limit} rows"))
             }
         }

@@ -454,7 +454,7 @@ impl Kernel for KvStoreKernel {
         if k.bytes.is_empty() {
             return Ok(());
         }
-        let batch = lists.batch(&cache.shape, k.shape[2])?;
+        let batch = lists.batch(cache.shape, k.shape[2])?;
         let (k, v) = (elements(k.bytes), elements(v.bytes));
         let store_as = match cache.dtype {
             DType::F32 => store_in::<f32>,
@@ -501,7 +501,7 @@ impl Kernel for LatentStoreKernel {
         if rows.bytes.is_empty() {
             return Ok(());
         }
-        let batch = lists.batch(&cache.shape, rows.shape[2])?;
+        let batch = lists.batch(cache.shape, rows.shape[2])?;
         let rows = elements(rows.bytes);
         let stored = match cache.dtype {
             DType::F32 => store_rows(&self.pool, &batch, self.layer, elements_mut::<f32>(cache.bytes), &rows),

@@ -104,7 +104,7 @@ impl Kernel for MaskedScatterKernel {
     }
 
     fn sizes(&self, inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
-        let starts = Mask::new(inputs[1], &inputs[0].shape).starts(&self.pool);
+        let starts = Mask::new(inputs[1], inputs[0].shape).starts(&self.pool);
         Ok(Some(vec![starts[starts.len() - 1]]))
     }
 
@@ -112,7 +112,7 @@ impl Kernel for MaskedScatterKernel {
         let (mask, updates) = (view(&call, 1), view(&call, 2));
         let x = (!matches!(call.inputs[0], Operand::InResult)).then(|| view(&call, 0).bytes);
         let result = &mut call.outputs[0];
-        let mask = Mask::new(mask, &result.shape);
+        let mask = Mask::new(mask, result.shape);
         let starts = mask.starts(&self.pool);
         self.op.check(starts[starts.len() - 1], updates.shape.elements())?;
         if let Some(x) = x {
@@ -142,7 +142,7 @@ struct Mask<'m> {
 
 impl<'m> Mask<'m> {
     fn new(mask: View<'m>, shape: &Shape) -> Mask<'m> {
-        Mask { bytes: mask.bytes, walk: Strided::broadcast(&mask.shape, shape), count: shape.elements() }
+        Mask { bytes: mask.bytes, walk: Strided::broadcast(mask.shape, shape), count: shape.elements() }
     }
 
     fn chunk(&self, chunk: usize) -> Vec<u8> {

@@ -123,7 +123,7 @@ impl engine::Kernel for Pool2dKernel {
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, to) = (view(&call, 0), call.outputs[0].shape);
         let values = floats::read(x)?;
-        let pooling = Pooling::new(&self.op, &values, &x.shape, &to);
+        let pooling = Pooling::new(&self.op, &values, x.shape, to);
         floats::write(&mut call.outputs[0], |out| pool2d(self.variant, &self.pool, &pooling, out))?;
         Ok(())
     }

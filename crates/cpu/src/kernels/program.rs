@@ -104,7 +104,7 @@ impl Kernel for ProgramKernel {
         let in_result = call.inputs.iter().any(|operand| matches!(operand, Operand::InResult));
         let streamed = result.bytes.len() >= STREAMED && !in_result;
         let sources = call.inputs.iter().zip(&self.widths);
-        let sources = sources.map(|(operand, &width)| Source::new(operand, width, &result.shape));
+        let sources = sources.map(|(operand, &width)| Source::new(operand, width, result.shape));
         let sources: Vec<Source<'_>> =
             sources.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         let width = self.steps.last().expect("a program has steps").width;
@@ -223,8 +223,8 @@ impl<'m> Source<'m> {
     fn new(operand: &'m Operand<'_>, width: usize, result: &Shape) -> Result<Source<'m>, tensor::Error> {
         let (shape, bytes): (&Shape, &'m [u8]) = match operand {
             Operand::InResult => return Ok(Source { width, memory: None }),
-            Operand::View(view) => (&view.shape, view.bytes),
-            Operand::Buffer(view) => (&view.shape, view.bytes),
+            Operand::View(view) => (view.shape, view.bytes),
+            Operand::Buffer(view) => (view.shape, view.bytes),
             Operand::Packed(packed) => panic!("an elementwise operand packed as {}", packed.layout),
         };
         let bytes = match bytes.as_ptr().addr().is_multiple_of(width) {

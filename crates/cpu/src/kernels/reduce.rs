@@ -210,7 +210,7 @@ impl<T: Accumulate> Kernel for ReduceKernel<T> {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
-        let cut = Cut::new(&x.shape, self.axis);
+        let cut = Cut::new(x.shape, self.axis);
         let needed = cut.partials() * size_of::<T::Sum>();
         let partials = elements_mut::<T::Sum>(&mut call.scratch[..needed]);
         self.accumulate(&cut, &elements::<T>(x.bytes), partials);

@@ -30,7 +30,7 @@ impl Kernel for LoadSliceKernel {
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (buffer, starts) = (view(&call, 0), integers(&call, 1));
         let result = &mut call.outputs[0];
-        let starts = box_starts(&buffer.shape, &result.shape, &starts, &self.steps)?;
+        let starts = box_starts(buffer.shape, result.shape, &starts, &self.steps)?;
         if result.bytes.is_empty() {
             return Ok(());
         }
@@ -70,12 +70,12 @@ impl Kernel for StoreSliceKernel {
         let Operand::Buffer(buffer) = &mut call.inputs[0] else {
             panic!("operand 0 of a store is no buffer");
         };
-        let starts = box_starts(&buffer.shape, &x.shape, &starts, &self.steps)?;
+        let starts = box_starts(buffer.shape, x.shape, &starts, &self.steps)?;
         if x.bytes.is_empty() {
             return Ok(());
         }
         let size = x.dtype.block().bytes;
-        let run = run_length(&x.shape, &buffer.shape, &self.steps) * size;
+        let run = run_length(x.shape, buffer.shape, &self.steps) * size;
         let place = |run_index: usize| -> usize {
             let (mut rest, mut place) = (run_index * run / size, 0);
             let strides = buffer.shape.row_major_strides();

@@ -234,9 +234,9 @@ impl engine::Kernel for ResizeKernel {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, to) = (view(&call, 0), call.outputs[0].shape);
-        let from = (&*floats::read(x)?, &x.shape);
+        let from = (&*floats::read(x)?, x.shape);
         floats::write(&mut call.outputs[0], |out| {
-            resize(self.variant, &self.pool, &self.op, from, (out, &to))
+            resize(self.variant, &self.pool, &self.op, from, (out, to))
         })?
     }
 }

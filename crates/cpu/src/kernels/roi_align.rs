@@ -35,7 +35,7 @@ impl Kernel for RoiAlignKernel {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, rows) = (view(&call, 0), floats::read(view(&call, 1))?);
-        let from = (&*floats::read(x)?, &x.shape);
+        let from = (&*floats::read(x)?, x.shape);
         floats::write(&mut call.outputs[0], |out| roi_align(&self.pool, &self.op, from, &rows, out))?
     }
 }

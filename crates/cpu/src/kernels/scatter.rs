@@ -42,7 +42,7 @@ impl Kernel for GatherNdKernel {
             // Tuples of no indices, which there may be any number of.
             return Ok(());
         }
-        let rows = tuples(&self.pool, &x.shape, ids, 1, self.batch_dims)?;
+        let rows = tuples(&self.pool, x.shape, ids, 1, self.batch_dims)?;
         if result.is_empty() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Place {
             return Ok(Vec::new());
         }
         let axis = match *self {
-            Place::Tuples => return tuples(pool, &shape, ids, 2, 0),
+            Place::Tuples => return tuples(pool, shape, ids, 2, 0),
             Place::Axis(axis) => axis,
         };
         let (counts, strides) = (ids.shape, shape.row_major_strides());
@@ -212,7 +212,7 @@ impl Place {
             Some(target)
         };
         compute(pool, values.len(), &target)?
-            .map_err(|update| out_of_range(2, &counts, update, values.get(update), shape[axis], axis))
+            .map_err(|update| out_of_range(2, counts, update, values.get(update), shape[axis], axis))
     }
 }
 
@@ -239,7 +239,7 @@ fn tuples(
         let wrong = |&k: &usize| resolve(values.get(tuple * depth + k), shape[batch + k]).is_none();
         let k = (0..depth).find(wrong).expect("one index of the tuple is out of range");
         let (position, axis) = (tuple * depth + k, batch + k);
-        out_of_range(operand, &counts, position, values.get(position), shape[axis], axis)
+        out_of_range(operand, counts, position, values.get(position), shape[axis], axis)
     })
 }
 

@@ -45,9 +45,9 @@ impl ElementKernel for SelectKernel {
 
 fn select<T: Pod + Send + Sync>(pool: &Pool, call: KernelCall<'_, '_>) {
     let result = &mut call.outputs[0];
-    let condition = Source::<u8>::new(&call.inputs[0], &result.shape);
-    let a = Source::<T>::new(&call.inputs[1], &result.shape);
-    let b = Source::<T>::new(&call.inputs[2], &result.shape);
+    let condition = Source::<u8>::new(&call.inputs[0], result.shape);
+    let a = Source::<T>::new(&call.inputs[1], result.shape);
+    let b = Source::<T>::new(&call.inputs[2], result.shape);
     pool.run_on_pieces(elements_mut::<T>(result.bytes), CHUNK, &|index, chunk| {
         let mut stages = ([0; BLOCK], [T::zeroed(); BLOCK], [T::zeroed(); BLOCK]);
         for_blocks(index * CHUNK, chunk, |start, block| {

@@ -48,7 +48,7 @@ impl<'m> SequenceStates<'m> {
             panic!("operand {position} is no buffer")
         };
         check_offsets(position + 1, &offsets, tokens)?;
-        let place = Place { position, layer, states: &states.shape };
+        let place = Place { position, layer, states: states.shape };
         let rows = offsets.windows(2).map(|rows| rows[0] as usize..rows[1] as usize);
         let sequences = rows.zip(lengths.iter()).zip(table.chunks_exact(3)).enumerate();
         let runs = sequences.map(|(sequence, ((rows, &cached), entry))| {

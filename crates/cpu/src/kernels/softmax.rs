@@ -137,7 +137,7 @@ impl Kernel for SoftmaxKernel {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
-        let (n, inner) = axis_sizes(&x.shape, self.axis);
+        let (n, inner) = axis_sizes(x.shape, self.axis);
         let (x, out) = (elements(x.bytes), elements_mut(call.outputs[0].bytes));
         match inner {
             1 => softmax_with(self.rows, &self.pool, n, &x, out),
@@ -179,7 +179,7 @@ impl<T: tensor::Element> Kernel for LaneSoftmaxKernel<T> {
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
-        let (len, stride) = axis_sizes(&x.shape, self.axis);
+        let (len, stride) = axis_sizes(x.shape, self.axis);
         let (x, out) = (elements::<T>(x.bytes), elements_mut::<T>(call.outputs[0].bytes));
         if !out.is_empty() {
             self.pool.run_on_pieces(out, len * stride, &|index, out| {

@@ -161,7 +161,7 @@ impl<T: Keys> Kernel for TopPositionsKernel<T> {
         }
         let [_, heads, dims] = [0, 1, 2].map(|axis| q.shape[axis]);
         let lists = BatchOperands::new(&call, 3);
-        let batch = lists.batch(&cache.shape, dims)?;
+        let batch = lists.batch(cache.shape, dims)?;
         let cache: Cow<'_, [T]> = elements(cache.bytes);
         batch.check_call("top_positions", self.op.layer, cache.len()).map_err(|error| error.to_string())?;
         if batch.tokens() != q.shape[0] {

@@ -70,7 +70,7 @@ impl Kernel for BroadcastKernel {
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
         let result = &mut call.outputs[0];
-        let walk = Strided::broadcast(&x.shape, &result.shape);
+        let walk = Strided::broadcast(x.shape, result.shape);
         with_width!(x.dtype.block().bytes, T => {
             rearrange::<T>(&self.pool, &elements(x.bytes), &walk, elements_mut(result.bytes));
         });

@@ -70,7 +70,7 @@ impl<T: Element> Kernel for UnaryKernel<T> {
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
-        let x = Source::<T>::new(&call.inputs[0], &call.outputs[0].shape);
+        let x = Source::<T>::new(&call.inputs[0], call.outputs[0].shape);
         let result = elements_mut::<T>(call.outputs[0].bytes);
         self.pool.run_on_pieces(result, CHUNK, &|index, chunk| {
             let mut stage = [T::zeroed(); BLOCK];

@@ -209,7 +209,7 @@ impl<'a> Problem<'a> {
             .collect();
         let mut operands: Vec<Operand<'_>> = Vec::new();
         for (i, (bytes, buffer)) in memory.iter_mut().zip(&mut buffers).enumerate() {
-            let (dtype, shape) = (self.inputs[i].dtype(), *self.inputs[i].shape());
+            let (dtype, shape) = (self.inputs[i].dtype(), self.inputs[i].shape());
             operands.push(match &packed[i] {
                 _ if in_place == Some(i) => Operand::InResult,
                 Some(packed) => Operand::Packed(packed),
@@ -223,7 +223,7 @@ impl<'a> Problem<'a> {
             .iter_mut()
             .zip(&shapes)
             .zip(&self.results)
-            .map(|((bytes, &shape), ty)| ViewMut { dtype: ty.dtype, shape, bytes })
+            .map(|((bytes, shape), ty)| ViewMut { dtype: ty.dtype, shape, bytes })
             .collect();
         let input_shapes: Vec<Shape> = self.inputs.iter().map(|tensor| *tensor.shape()).collect();
         let mut scratch = AlignedBytes::zeroed(kernel.scratch(&input_shapes, &shapes));

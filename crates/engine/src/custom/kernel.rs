@@ -160,7 +160,7 @@ impl Kernel for CustomKernel {
         let mut operands: Vec<extensions::Operand<'_>> = call.inputs.iter_mut().map(lend).collect();
         let results = call.outputs.iter_mut();
         let mut results: Vec<ArrayMut<'_>> = results
-            .map(|view| ArrayMut { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+            .map(|view| ArrayMut { dtype: view.dtype, shape: *view.shape, bytes: view.bytes })
             .collect();
         let parallel = |chunks: usize, body: &(dyn Fn(usize) + Sync)| self.device.parallel_for(chunks, body);
         self.op.run(&self.arguments, &mut operands, &mut results, &parallel, self.guards)
@@ -175,10 +175,10 @@ fn guards(level: AssertLevel) -> Guards {
 fn lend<'m>(operand: &'m mut Operand<'_>) -> extensions::Operand<'m> {
     match operand {
         Operand::View(view) => {
-            extensions::Operand::Read(Array { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+            extensions::Operand::Read(Array { dtype: view.dtype, shape: *view.shape, bytes: view.bytes })
         }
         Operand::Buffer(view) => {
-            extensions::Operand::Write(ArrayMut { dtype: view.dtype, shape: view.shape, bytes: view.bytes })
+            extensions::Operand::Write(ArrayMut { dtype: view.dtype, shape: *view.shape, bytes: view.bytes })
         }
         Operand::InResult | Operand::Packed(_) => unreachable!("this kernel asks for neither"),
     }

@@ -36,7 +36,7 @@ impl Held<'_> {
     }
 
     pub(super) fn view(&self) -> View<'_> {
-        View { dtype: self.array.dtype, shape: self.array.shape, bytes: self.bytes() }
+        View { dtype: self.array.dtype, shape: &self.array.shape, bytes: self.bytes() }
     }
 
     pub(super) fn copy(&self) -> Result<Made, Error> {

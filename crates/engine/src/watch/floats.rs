@@ -18,7 +18,7 @@ pub(super) fn expect_finite(position: usize, result: &ViewMut<'_>, infinities: b
         infinite += usize::from(value.is_infinite());
         false
     });
-    let index = coordinates(&result.shape, element);
+    let index = coordinates(result.shape, element);
     let form = format!("{}{}", result.dtype, result.shape);
     Err(format!("result {position}, {form}, is {first} at {index:?} ({nans} NaN, {infinite} Inf)"))
 }

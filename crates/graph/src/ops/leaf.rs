@@ -83,7 +83,10 @@ mod tests {
             weight("q4_k[2, 128]"),
             &[(&[], "weight: `w` is q4_k[2, 128], no whole number of blocks of 256 in a row")],
         );
-        check_types(weight("f32[n]"), &[(&[], "weight: `w` is f32[n], expected at most 8 sizes in numbers")]);
+        check_types(
+            weight("f32[n]"),
+            &[(&[], "weight: `w` is f32[n], expected at most 16 sizes in numbers")],
+        );
         check_types(weight("mut f32[1]"), &[(&[], "weight: `w` is mut f32[1], expected a tensor")]);
         let huge = weight("f64[9223372036854775807, 9]");
         check_types(

@@ -35,7 +35,7 @@ impl Buffer {
     /// If there is another number of elements, `T` is not their type, or someone writes.
     pub fn item<T: Element>(&self) -> Result<T, Error> {
         if self.num_elements() != 1 {
-            return Err(Error::NotOneElement { shape: self.shape, count: self.num_elements() });
+            return Err(Error::NotOneElement { shape: Box::new(*self.shape()), count: self.num_elements() });
         }
         if !self.dtype.reads_as::<T>() {
             return Err(Error::ElementType { dtype: self.dtype, asked: T::DTYPE });
@@ -49,7 +49,7 @@ impl Buffer {
         let index = if self.rank() == 0 && index == [0] { &[] } else { index };
         if index.len() != self.rank() {
             let expected = self.rank().to_string();
-            return Err(Error::IndexCount { got: index.len(), expected, shape: self.shape });
+            return Err(Error::IndexCount { got: index.len(), expected, shape: Box::new(*self.shape()) });
         }
         let block = self.dtype.block().elements;
         if block > 1 {
@@ -57,9 +57,9 @@ impl Buffer {
         }
         let mut steps = 0;
         for (position, &at) in index.iter().enumerate() {
-            let fail = |message| Error::Index { position, shape: self.shape, message };
-            let taken = super::Index::At(at).of_axis(self.shape[position]).map_err(fail)?;
-            steps += taken.first as isize * self.strides[position];
+            let fail = |message| Error::Index { position, shape: Box::new(*self.shape()), message };
+            let taken = super::Index::At(at).of_axis(self.shape()[position]).map_err(fail)?;
+            steps += taken.first as isize * self.strides()[position];
         }
         Ok(self.byte_offset(steps))
     }

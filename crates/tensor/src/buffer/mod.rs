@@ -11,9 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::print::{self, Elements};
-use crate::{
-    AlignedBytes, Bytes, DType, DeviceSpec, Element, Error, MAX_RANK, Scalar, Shape, Tensor, strided,
-};
+use crate::{AlignedBytes, Bytes, DType, DeviceSpec, Element, Error, Scalar, Shape, Tensor, layout::Layout};
 
 pub use index::Index;
 pub use mapped::MapMode;
@@ -31,12 +29,9 @@ pub use memory::{ReadGuard, WriteGuard};
 #[derive(Clone)]
 pub struct Buffer {
     dtype: DType,
-    shape: Shape,
-    /// In elements; those of axes of one, and of arrays without elements, are row-major.
-    strides: [isize; MAX_RANK],
+    layout: Arc<Layout>,
     /// Of the first element in the memory, in bytes.
     start: usize,
-    contiguous: bool,
     read_only: bool,
     memory: Arc<Memory>,
 }
@@ -163,7 +158,10 @@ impl Buffer {
         owner: impl Send + 'static,
     ) -> Result<Buffer, Error> {
         let shape = shape.into();
-        let impossible = |needed: &str| Error::Bytes { dtype, shape, needed: needed.to_string(), got: 0 };
+        let impossible = |needed: &str| {
+            let (shape, needed) = (Box::new(shape), needed.to_string());
+            Error::Bytes { dtype, shape, needed, got: 0 }
+        };
         let len = dtype.bytes_for_shape(&shape).filter(|&len| isize::try_from(len).is_ok());
         let len = len.ok_or_else(|| impossible("an impossible number of"))?;
         let data = match NonNull::new(data) {
@@ -181,16 +179,8 @@ impl Buffer {
     fn over(dtype: DType, shape: Shape, memory: Memory) -> Buffer {
         let needed = dtype.expect_bytes(&shape).unwrap_or_else(|error| panic!("{error}"));
         assert!(needed == memory.len(), "{dtype}{shape} needs {needed} bytes, got {}", memory.len());
-        let strides = shape.row_major_strides();
-        Buffer {
-            dtype,
-            shape,
-            strides,
-            start: 0,
-            contiguous: true,
-            read_only: false,
-            memory: Arc::new(memory),
-        }
+        let (layout, memory) = (Layout::row_major(shape), Arc::new(memory));
+        Buffer { dtype, layout, start: 0, read_only: false, memory }
     }
 }
 
@@ -203,17 +193,17 @@ impl Buffer {
 
     /// The sizes of the axes.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.layout.shape
     }
 
     /// The number of axes.
     pub fn rank(&self) -> usize {
-        self.shape.rank()
+        self.shape().rank()
     }
 
     /// The number of elements; one if there are no axes.
     pub fn num_elements(&self) -> usize {
-        self.shape.elements()
+        self.shape().elements()
     }
 
     /// Bytes of one element; of one block where several elements share bytes.
@@ -223,12 +213,12 @@ impl Buffer {
 
     /// The distance between neighbours along each axis, in elements.
     pub fn strides(&self) -> &[isize] {
-        &self.strides[..self.rank()]
+        self.layout.strides()
     }
 
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        self.contiguous
+        self.layout.is_contiguous()
     }
 
     /// Whether writing is refused, through this view and those made of it.
@@ -302,7 +292,7 @@ impl Buffer {
     /// While someone writes, or if the system refuses so much memory.
     pub fn to_tensor(&self) -> Result<Tensor, Error> {
         let bytes = Bytes::new(self.packed()?);
-        Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
+        Ok(Tensor::from_bytes(self.dtype, *self.shape(), bytes).expect("a buffer's bytes fit its shape"))
     }
 
     /// The contents without a copy. While the tensor or a view of it lives, the buffer's memory cannot be written.
@@ -311,19 +301,18 @@ impl Buffer {
     /// While someone writes, and for a view with gaps.
     pub fn as_tensor(&self) -> Result<Tensor, Error> {
         let bytes = Bytes::new(self.read()?);
-        Ok(Tensor::from_bytes(self.dtype, self.shape, bytes).expect("a buffer's bytes fit its shape"))
+        Ok(Tensor::from_bytes(self.dtype, *self.shape(), bytes).expect("a buffer's bytes fit its shape"))
     }
 
     /// The elements in row-major order in memory of their own.
     fn packed(&self) -> Result<AlignedBytes, Error> {
-        if self.contiguous {
+        if self.is_contiguous() {
             return Ok(AlignedBytes::copy_of(&self.read()?));
         }
         let memory = self.memory.read(0, self.memory.len())?;
-        let (run, outer) = strided::runs(&self.shape, &self.strides);
+        let (run, positions) = self.layout.runs();
         let bytes_of = |elements: usize| self.dtype.bytes_for(elements).expect("runs of whole blocks");
         let mut packed = AlignedBytes::try_zeroed(bytes_of(self.num_elements()))?;
-        let positions = strided::positions(outer, self.strides, 0);
         for (slot, position) in packed.chunks_exact_mut(bytes_of(run)).zip(positions) {
             // Positions before the first element are negative, and wrap around.
             let offset = self.byte_offset(position as isize);
@@ -341,11 +330,11 @@ impl Buffer {
     /// The bytes of all elements.
     fn bytes(&self) -> usize {
         let block = self.dtype.block();
-        self.shape.elements() / block.elements * block.bytes
+        self.shape().elements() / block.elements * block.bytes
     }
 
     fn check_contiguous(&self) -> Result<(), Error> {
-        match self.contiguous {
+        match self.is_contiguous() {
             true => Ok(()),
             false => Err(Error::NotContiguous { strides: self.strides().to_vec() }),
         }
@@ -359,8 +348,8 @@ impl Buffer {
 /// What it is, not what it holds.
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({}{}", self.dtype, self.shape)?;
-        if !self.contiguous {
+        write!(f, "Buffer({}{}", self.dtype, self.shape())?;
+        if !self.is_contiguous() {
             write!(f, ", strides {:?}", self.strides())?;
         }
         if self.read_only {
@@ -377,7 +366,7 @@ impl fmt::Debug for Buffer {
 impl fmt::Display for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = self.values("Buffer(".len()).unwrap_or_else(|error| format!("<{error}>"));
-        write!(f, "Buffer({values}, dtype={}, shape={}, device={})", self.dtype, self.shape, self.device())
+        write!(f, "Buffer({values}, dtype={}, shape={}, device={})", self.dtype, self.shape(), self.device())
     }
 }
 
@@ -388,10 +377,11 @@ impl Buffer {
         }
         let memory = self.memory.read(0, self.memory.len())?;
         let read = |index: &[usize]| {
-            let steps = index.iter().zip(self.strides).map(|(&position, stride)| position as isize * stride);
+            let steps =
+                index.iter().zip(self.strides()).map(|(&position, stride)| position as isize * stride);
             Scalar::read(self.dtype, &memory[self.byte_offset(steps.sum())..])
         };
-        let elements = Elements { dtype: self.dtype, dims: self.shape.to_vec(), read: Box::new(read) };
+        let elements = Elements { dtype: self.dtype, dims: self.shape().to_vec(), read: Box::new(read) };
         Ok(print::format_values(&elements, indent))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::index::Taken;
 use super::{Buffer, Index};
-use crate::{DType, DeviceSpec, Error, MAX_RANK, Shape, strided};
+use crate::{DType, DeviceSpec, Error, MAX_RANK, Shape, layout::Layout};
 
 impl Buffer {
     /// The same memory, which cannot be written through this view and those made of it.
@@ -21,38 +21,30 @@ impl Buffer {
     pub fn slice(&self, indices: &[Index]) -> Result<Buffer, Error> {
         if indices.len() > self.rank() {
             let expected = format!("at most {}", self.rank());
-            return Err(Error::IndexCount { got: indices.len(), expected, shape: self.shape });
+            return Err(Error::IndexCount { got: indices.len(), expected, shape: Box::new(*self.shape()) });
         }
         let (mut dims, mut strides, mut axes) = ([0; MAX_RANK], [0isize; MAX_RANK], 0);
         let mut first = 0isize;
         for axis in 0..self.rank() {
-            let dim = self.shape[axis];
+            let dim = self.shape()[axis];
             let taken = self.taken(axis, indices.get(axis).copied().unwrap_or(Index::ALL))?;
             // Within the memory, as the position is within the axis.
-            first += taken.first as isize * self.strides[axis];
+            first += taken.first as isize * self.strides()[axis];
             if let Some(count) = taken.count {
                 dims[axes] = count;
                 // A stride that is stepped along leads to another element of the axis, so it does not overflow.
-                strides[axes] = if count > 1 && dim > 1 { self.strides[axis] * taken.step } else { 0 };
+                strides[axes] = if count > 1 && dim > 1 { self.strides()[axis] * taken.step } else { 0 };
                 axes += 1;
             }
         }
         let shape = Shape::new(&dims[..axes]);
-        let empty = shape.contains(&0);
-        let row_major = shape.row_major_strides();
-        for axis in 0..axes {
-            if empty || shape[axis] == 1 {
-                strides[axis] = row_major[axis];
-            }
-        }
-        let start = if empty { self.start } else { self.byte_offset(first) };
-        let contiguous = strided::is_contiguous(&shape, &strides);
-        Ok(Buffer { shape, strides, start, contiguous, ..self.clone() })
+        let start = if shape.contains(&0) { self.start } else { self.byte_offset(first) };
+        Ok(Buffer { layout: Layout::strided(shape, &strides[..axes]), start, ..self.clone() })
     }
 
     fn taken(&self, axis: usize, index: Index) -> Result<Taken, Error> {
-        let dim = self.shape[axis];
-        let fail = |message| Error::Index { position: axis, shape: self.shape, message };
+        let dim = self.shape()[axis];
+        let fail = |message| Error::Index { position: axis, shape: Box::new(*self.shape()), message };
         let taken = index.of_axis(dim).map_err(fail)?;
         let block = self.dtype.block().elements;
         let is_whole = taken.count == Some(dim) && (taken.step == 1 || dim < 2);
@@ -71,7 +63,7 @@ impl Buffer {
     pub fn view_as(&self, dtype: DType) -> Result<Buffer, Error> {
         let fail = |message: String| Error::View { from: self.description(), to: dtype.to_string(), message };
         let (from, to) = (self.dtype.block(), dtype.block());
-        let Some((&last, outer)) = self.shape.split_last() else {
+        let Some((&last, outer)) = self.shape().split_last() else {
             return match from == to {
                 true => self.view(dtype, Shape::SCALAR),
                 false => Err(fail(format!("{} bytes are no element of {}", from.bytes, to.bytes))),
@@ -100,7 +92,7 @@ impl Buffer {
             let message = format!("there are {bytes} bytes, and {needed} are needed");
             return Err(Error::View { from: self.description(), to: format!("{dtype}{shape}"), message });
         }
-        Ok(Buffer { dtype, shape, strides: shape.row_major_strides(), ..self.clone() })
+        Ok(Buffer { dtype, layout: Layout::row_major(shape), ..self.clone() })
     }
 
     /// The same elements in row-major order: itself when it is so already, else a copy.
@@ -108,7 +100,7 @@ impl Buffer {
     /// # Errors
     /// While someone writes, if it has to be copied.
     pub fn contiguous(&self) -> Result<Buffer, Error> {
-        if self.contiguous { Ok(self.clone()) } else { self.copy() }
+        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
 
     /// The same elements, row-major, in memory of their own.
@@ -116,7 +108,7 @@ impl Buffer {
     /// # Errors
     /// While someone writes.
     pub fn copy(&self) -> Result<Buffer, Error> {
-        Ok(Buffer::from_bytes(self.dtype, self.shape, self.packed()?))
+        Ok(Buffer::from_bytes(self.dtype, *self.shape(), self.packed()?))
     }
 
     /// The elements on a device: itself when it is there already, else a copy.
@@ -166,11 +158,11 @@ impl Buffer {
     }
 
     fn is_same_view(&self, other: &Buffer) -> bool {
-        let view = |buffer: &Buffer| (buffer.dtype, buffer.shape, buffer.strides, buffer.start);
-        Arc::ptr_eq(&self.memory, &other.memory) && view(self) == view(other)
+        Arc::ptr_eq(&self.memory, &other.memory)
+            && (self.dtype, &self.layout, self.start) == (other.dtype, &other.layout, other.start)
     }
 
     fn description(&self) -> String {
-        format!("{}{}", self.dtype, self.shape)
+        format!("{}{}", self.dtype, self.shape())
     }
 }

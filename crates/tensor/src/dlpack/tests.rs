@@ -244,8 +244,8 @@ fn structures_that_break_the_protocol_are_refused_and_freed() {
     type Change = fn(&mut DLTensor, *mut i64, *mut i64);
     // SAFETY, of the writes below: the arrays are the producer's.
     let changes: &[(Change, &str)] = &[
-        (|tensor, _, _| tensor.ndim = -1, "-1 axes, expected 0 to 8"),
-        (|tensor, _, _| tensor.ndim = 9, "9 axes, expected 0 to 8"),
+        (|tensor, _, _| tensor.ndim = -1, "-1 axes, expected 0 to 16"),
+        (|tensor, _, _| tensor.ndim = 17, "17 axes, expected 0 to 16"),
         (|tensor, _, _| tensor.shape = null_mut(), "the shape of 2 axes is null"),
         // SAFETY: the producer's array.
         (|_, shape, _| unsafe { *shape = -2 }, "an axis of -2 elements in shape [-2, 2]"),

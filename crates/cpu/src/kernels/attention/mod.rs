@@ -206,7 +206,7 @@ impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
         let PagedAttention { layer, scale, window, chunk, softcap, values } = self.op;
         let [_, heads, head_dim] = [0, 1, 2].map(|axis| q.shape[axis]);
         let lists = BatchOperands::new(&call, 2);
-        let batch = lists.batch(&cache.shape, head_dim)?;
+        let batch = lists.batch(cache.shape, head_dim)?;
         let more = (call.inputs.len() > 5).then(|| view(&call, 5));
         let (sinks, chosen) = if values.is_some() { (None, more) } else { (more, None) };
         let sinks = sinks.map(|sinks| elements(sinks.bytes));

@@ -471,8 +471,8 @@ impl Kernel for ConvKernel {
                 None => panic!("a filter in the layout {}, which is not the CPU's", packed.layout),
             },
             Operand::View(filter) => {
-                let window = self.op.filter_layout.spatial(&filter.shape);
-                let geometry = Geometry::new(&self.op, &shape, window, &result.shape);
+                let window = self.op.filter_layout.spatial(filter.shape);
+                let geometry = Geometry::new(&self.op, shape, window, result.shape);
                 if geometry.is_depthwise() {
                     let filter = self.taps(&geometry, *filter)?;
                     let (geometry, bias, activation) = (&geometry, bias.as_deref(), self.activation);
@@ -484,7 +484,7 @@ impl Kernel for ConvKernel {
             }
             Operand::InResult | Operand::Buffer(_) => panic!("a filter is a value to read"),
         };
-        let geometry = &Geometry::new(&self.op, &shape, filter.window(), &result.shape);
+        let geometry = &Geometry::new(&self.op, shape, filter.window(), result.shape);
         let (bias, activation) = (bias.as_deref(), self.activation);
         let operands = Conv { geometry, x: &x, filter: &filter, bias, activation };
         floats::write(result, |out| conv(self.variant, &self.pool, &operands, out))?;
@@ -512,5 +512,5 @@ impl ConvKernel {
 fn tensor(view: View<'_>) -> Result<Tensor, String> {
     let bytes = AlignedBytes::try_copy_of(view.bytes).map_err(|error| error.to_string())?;
     let bytes = Bytes::new(bytes);
-    Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())
+    Tensor::from_bytes(view.dtype, *view.shape, bytes).map_err(|error| error.to_string())
 }

@@ -153,7 +153,7 @@ pub(crate) fn packed<'c>(
             let bytes = AlignedBytes::try_copy_of(view.bytes).map_err(|error| error.to_string())?;
             let bytes = Bytes::new(bytes);
             let tensor =
-                Tensor::from_bytes(view.dtype, view.shape, bytes).map_err(|error| error.to_string())?;
+                Tensor::from_bytes(view.dtype, *view.shape, bytes).map_err(|error| error.to_string())?;
             let tensor = if dtype == view.dtype { tensor } else { as_blocks(&tensor, dtype)? };
             pack_matrix(pool, &tensor).map(Cow::Owned).map_err(|error| error.to_string())
         }

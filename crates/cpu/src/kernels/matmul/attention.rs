@@ -57,7 +57,7 @@ pub(crate) enum Bias<'a> {
     /// Nothing.
     None,
     /// Elements, and the walk over them as `[items, heads, tokens, keys]`: items of one size.
-    Mask(&'a [f32], Strided),
+    Mask(&'a [f32], &'a Strided),
     /// `[heads, 2 · reach + 1]`, by how far a key is behind the query.
     Distance(&'a [f32]),
 }
@@ -304,8 +304,8 @@ impl Kernel for AttentionKernel {
             let items: Vec<Item> = (0..batch.iter().product()).map(item).collect();
             let scores = Shape::new(&[batch, &[sizes[1], tokens, keys]].concat());
             let mask = (call.inputs.len() > 3).then(|| view(&call, 3));
-            let mask = mask.map(|mask| (elements(mask.bytes), Strided::broadcast(&mask.shape, &scores)));
-            let bias = mask.as_ref().map_or(Bias::None, |(mask, walk)| Bias::Mask(mask, *walk));
+            let mask = mask.map(|mask| (elements(mask.bytes), Strided::broadcast(mask.shape, &scores)));
+            let bias = mask.as_ref().map_or(Bias::None, |(mask, walk)| Bias::Mask(mask, walk));
             let (inputs, out) = (AttentionInputs { bias, ..inputs }, elements_mut(call.outputs[0].bytes));
             attention(self.variants, &self.pool, shape, &items, &inputs, out);
         }

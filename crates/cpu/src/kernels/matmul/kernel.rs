@@ -159,7 +159,7 @@ fn with_sides<T: Pod>(
     let result = &mut call.outputs[0];
     let (batch, sizes) = result.shape.split_at(result.shape.rank() - 2);
     let shape = MatmulShape { batch, m: sizes[0], k: a.shape[a.shape.rank() - 1], n: sizes[1] };
-    let (strides_a, strides_b) = (strides(&a.shape, batch), strides(&b.shape, batch));
+    let (strides_a, strides_b) = (strides(a.shape, batch), strides(b.shape, batch));
     let (a, b) = (elements(a.bytes), elements(b.bytes));
     let a = Matrix { data: &a, strides: &strides_a };
     let b = Matrix { data: &b, strides: &strides_b };
