@@ -439,7 +439,9 @@ impl Models {
                     let lease = Lease::new(move || models.step(Command::Release(key)));
                     let active = ActiveModel::new(model, loaded, self.settings.sampling, lease);
                     // A request that does not wait any more drops it.
-                    let _ = reply.map(|reply| reply.send(Ok(active)));
+                    if let Some(reply) = reply {
+                        let _ = reply.send(Ok(active));
+                    }
                 }
                 Action::Refuse(reply, error) => drop(reply.send(Err(error))),
                 Action::Load(model, progress) => {
