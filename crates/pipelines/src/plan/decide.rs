@@ -228,7 +228,7 @@ impl PipelineConfig {
         let (config, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
         Ok(Description {
             checkpoint: None,
-            outline: Outline::Network(network),
+            outline: Outline::Network(Box::new(network)),
             weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_read(bytes)),
             folder: PathBuf::new(),
             recommended: SamplingOptions::default(),
@@ -319,7 +319,7 @@ impl PipelineConfig {
         Ok(Description {
             remote: None,
             architecture: checkpoint.config.architecture.clone(),
-            outline: Outline::Network(checkpoint.network.clone()),
+            outline: Outline::Network(Box::new(checkpoint.network.clone())),
             weight_bytes: Some(checkpoint.bytes()),
             recommended: recommended_sampling(&checkpoint, &folder, self.names_no_folder())?,
             checkpoint: Some(Arc::new(checkpoint)),
@@ -384,7 +384,9 @@ impl PipelineConfig {
                 && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
             "rope_type has no effect: it is for GGUF files only",
         );
-        if matches!(model.outline, Outline::Network(Network::Encoder(_))) {
+        if let Outline::Network(network) = &model.outline
+            && matches!(**network, Network::Encoder(_))
+        {
             warnings.extend(self.idle_in_encoders(&model.architecture));
         }
         warnings
