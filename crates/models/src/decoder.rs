@@ -5,7 +5,7 @@ use graph::{Graph, Value};
 use tensor::DType;
 
 use crate::layers::{
-    self, Attention, Cached, Channel, ChannelStateSpace, ClassificationHead, Context, GatedDelta,
+    self, Alibi, Attention, Cached, Channel, ChannelStateSpace, ClassificationHead, Context, GatedDelta,
     LatentAttention, LayerEmbedding, Norm, Norms, ShortConvolution, StateSpace, Streams, Temperature,
 };
 use crate::state::{self, LayerState};
@@ -28,6 +28,8 @@ pub struct Decoder {
     pub ropes: Vec<Rope>,
     /// The factor on queries, if it is not 1.
     pub temperature: Option<Temperature>,
+    /// The biases of keys, if positions are not in keys themselves.
+    pub alibi: Option<Alibi>,
     /// The second embedding, of which each layer takes a part, if there is one.
     pub layer_embedding: Option<LayerEmbedding>,
     /// The residual streams, if there are several.
@@ -156,10 +158,12 @@ impl Decoder {
         let ropes = ropes.collect::<Result<_, Error>>()?;
         let temperature = self.temperature.map(|temperature| temperature.build(&mut graph, positions));
         let temperature = temperature.transpose()?;
+        let alibi = self.alibi.map(|alibi| alibi.build(&mut graph)).transpose()?;
         let (streams, layer_embedding, chosen) = (self.streams, None, None);
         let shared = Cached {
             ropes,
             temperature,
+            alibi,
             layer_embedding,
             streams,
             caches,

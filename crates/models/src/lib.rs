@@ -37,10 +37,10 @@ pub use encoder::{Encoder, EncoderLayer, EncoderNorms, EncoderOutput, FeedForwar
 pub use error::Error;
 pub use export::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Attention, Channel, ChannelStateSpace, ClassificationHead, ExpertGroups, Experts, Gated,
-    GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Norm, Norms, Plain,
-    QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, StateSpace, Streams,
-    Temperature,
+    Activation, Alibi, Attention, Channel, ChannelStateSpace, ClassificationHead, ExpertGroups, Experts,
+    Gated, GatedAndExperts, GatedDelta, GatedNorm, Indexer, LatentAttention, LayerEmbedding, Norm, Norms,
+    Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution, StateSpace,
+    Streams, Temperature,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use rope::Rope;

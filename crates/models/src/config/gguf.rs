@@ -184,6 +184,7 @@ impl Config {
             rope_style: None,
             rope_sections: None,
             temperature: temperature(rope.scaling, keys.optional("attention.temperature_scale")?),
+            alibi: false,
             rope,
             rotated_layers: None,
             window,

@@ -96,6 +96,8 @@ pub struct Config {
     pub rope_sections: Option<[usize; 3]>,
     /// The factor on queries, if it is not 1.
     pub temperature: Option<Temperature>,
+    /// Whether scores have biases by the positions of keys.
+    pub alibi: bool,
     /// Which layers rotate queries and keys, if the configuration lists them.
     pub rotated_layers: Option<Vec<bool>>,
     /// How far back a token sees, itself included; `None` is all the way.
@@ -384,6 +386,8 @@ const MAX_EXPERTS: usize = 1 << 12;
 const MAX_CHOSEN: usize = 1 << 16;
 const MAX_STREAMS: usize = 1 << 6;
 const MAX_WIDTH: usize = 1 << 10;
+/// They are held as f32.
+const MAX_BIASES: usize = 1 << 24;
 
 impl Config {
     /// That the file has keys of other families, if it has some that would make a difference.
@@ -534,6 +538,11 @@ impl Config {
             && !(growth.is_finite() && growth >= 0.0 && context > 0)
         {
             let message = format!("queries cannot grow by {growth} every {context} tokens");
+            return Err(self.error(message));
+        }
+        if self.alibi && self.heads.saturating_mul(self.context_length) > MAX_BIASES {
+            let (heads, context) = (self.heads, self.context_length);
+            let message = format!("{context} positions have too many biases for {heads} heads");
             return Err(self.error(message));
         }
         let Multipliers { embedding, attention, residual, logits } = self.multipliers;
@@ -786,6 +795,7 @@ pub(crate) mod tests {
             rope_style: None,
             rope_sections: None,
             temperature: None,
+            alibi: false,
             rotated_layers: None,
             window: None,
             windowed_layers: None,

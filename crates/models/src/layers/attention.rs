@@ -7,7 +7,7 @@ use super::{Cached, Context, Norm, clip, linear, scale};
 use crate::Error;
 use crate::state::LayerState;
 
-/// Self-attention, with rotary positions or none.
+/// Self-attention, with rotary positions, the decoder's biases or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -102,6 +102,7 @@ impl Attention {
         if self.sinks {
             operands.push(context.vector(&format!("{prefix}.attn_sinks.weight"), self.heads)?);
         }
+        operands.extend(context.shared.alibi);
         let attended = context.graph.push_one(attention.into(), &operands)?;
         let width = self.heads * self.head_dim;
         let merged = context

@@ -1,5 +1,6 @@
 //! The blocks that models are built of, and what they need while a graph is built.
 
+mod alibi;
 mod attention;
 mod channel;
 mod channel_state_space;
@@ -22,6 +23,7 @@ use graph::ops::{Binary, Constant, Gather, Linear, RopeStyle, Unary, Weight};
 use graph::{Graph, Op, Type, Value};
 use tensor::{DType, Tensor};
 
+pub use alibi::Alibi;
 pub use attention::{Attention, QkNorm};
 pub use channel::{Activation, Channel, Gated, GatedAndExperts, Plain};
 pub use channel_state_space::ChannelStateSpace;
@@ -60,6 +62,8 @@ pub(crate) struct Cached {
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The factor on queries, f32[tokens, 1, 1].
     pub(crate) temperature: Option<Value>,
+    /// The biases of keys, f32[heads, positions].
+    pub(crate) alibi: Option<Value>,
     /// The second embedding, and what layers take of it: f32[tokens, layers, width].
     pub(crate) layer_embedding: Option<(LayerEmbedding, Value)>,
     /// The residual streams, if there are several.

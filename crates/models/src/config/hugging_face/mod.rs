@@ -70,6 +70,8 @@ struct File {
     #[serde(flatten)]
     biases: biases::File,
     #[serde(default)]
+    alibi: bool,
+    #[serde(default)]
     scale_attn_by_inverse_layer_idx: bool,
     hidden_act: Option<String>,
     #[serde(flatten)]
@@ -251,6 +253,7 @@ impl Config {
             norm_eps: file.norm_eps,
             activation: activation.transpose().map_err(error)?,
             temperature: file.rope.temperature(file.max_position_embeddings),
+            alibi: file.alibi,
             rope,
             local_rope,
             rope_style: file.rope.style(),
@@ -564,7 +567,11 @@ pub(super) mod tests {
             ),
             ("Exaone4ForCausalLM", r#""sliding_window_pattern": -1"#, "`sliding_window_pattern` is -1"),
             ("LlamaForCausalLM", r#""hidden_act": "magic""#, "the activation `magic` is not supported"),
-            ("FalconForCausalLM", r#""alibi": true"#, "`alibi` is true"),
+            (
+                "FalconForCausalLM",
+                r#""alibi": true, "max_position_embeddings": 1048576"#,
+                "1048576 positions have too many biases for 32 heads",
+            ),
         ] {
             let json = llama(&format!(r#", "sliding_window": 9, {kinds}"#));
             let error = refusal(&json.replace("LlamaForCausalLM", family));
