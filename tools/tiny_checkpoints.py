@@ -48,7 +48,7 @@ LONG: set[str] = {
     "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
     "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
-    "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25",
+    "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25", "falcon_alibi",
 }
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
@@ -439,6 +439,11 @@ MODELS = {
         **TEN, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "tie_word_embeddings": False,
     }),
     "arcee": ("Arcee", {**TEN, "rope_parameters": THETA}),
+    # Slopes, positions and biases that bf16 rounds.
+    "falcon_alibi": ("Falcon", {
+        **TEN, "alibi": True, "num_attention_heads": 20, "multi_query": False, "parallel_attn": False, "bias": True,
+        "ffn_hidden_size": 24,
+    }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -1114,7 +1119,8 @@ def write(name: str, family: str, settings: dict) -> None:
     if "vision_config" in settings:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
     config = model_class.config_class(**settings)
-    config._attn_implementation = "eager"
+    # The eager attention of Falcon adds biases twice: they are in its mask already.
+    config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
     config._experts_implementation = "eager"
     model = model_class(config).eval()
     random = torch.Generator().manual_seed(20240607)

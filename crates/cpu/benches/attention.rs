@@ -155,6 +155,7 @@ impl<T: CacheElement> Case<T> {
                 chunk: None,
                 softcap: None,
                 sinks: None,
+                biases: None,
                 values,
                 chosen: None,
             },

@@ -7,8 +7,8 @@ use graph::{Builder, Dim, Graph, Type, Value};
 use tensor::DType;
 
 use crate::layers::{
-    Attention, Cached, Channel, ClassificationHead, Context, LayerEmbedding, Mixer, Norm, Norms, Streams,
-    Temperature, WeightTypes,
+    Alibi, Attention, Cached, Channel, ClassificationHead, Context, LayerEmbedding, Mixer, Norm, Norms,
+    Streams, Temperature, WeightTypes,
 };
 use crate::state::{self, LayerState, State};
 use crate::{Error, Rope};
@@ -28,6 +28,8 @@ pub struct Decoder {
     pub learned_positions: Option<usize>,
     /// The rotary embeddings that layers choose from.
     pub ropes: Vec<Rope>,
+    /// The biases of keys, if positions are not in keys themselves.
+    pub alibi: Option<Alibi>,
     /// The factor on queries, if it is not 1.
     pub temperature: Option<Temperature>,
     /// The second embedding, of which each layer takes a part, if there is one.
@@ -155,6 +157,7 @@ impl Decoder {
         Ok(Cached {
             ropes,
             temperature: temperature.transpose()?,
+            alibi: self.alibi.map(|alibi| alibi.build(graph)),
             layer_embedding: None,
             streams: self.streams,
             caches: state.per_token.iter().map(|cache| inputs[&cache.name]).collect(),

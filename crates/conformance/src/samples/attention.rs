@@ -93,17 +93,20 @@ impl List {
                 let inputs = vec![cache.clone(), k, v, offsets.clone(), lengths.clone(), table.clone()];
                 self.add(&what, KvStore { layer: 1 }, inputs, Tolerance::Exact);
                 let sinks = self.random.floats([heads], 2.0);
+                let biases = self.random.floats([heads, 64], 4.0);
                 for (rule, window, chunk, softcap) in [
                     ("", None, None, None),
                     ("window", Some(7), None, None),
                     ("softcap", Some(20), None, Some(3.0)),
                     ("chunk", None, Some(9), None),
                     ("sinks", Some(20), None, None),
+                    ("biases", None, None, None),
                 ] {
                     let op = PagedAttention { layer: 1, scale: 0.25, window, chunk, softcap, values: None };
                     let mut inputs =
                         vec![q.clone(), cache.clone(), offsets.clone(), lengths.clone(), table.clone()];
                     inputs.extend((rule == "sinks").then(|| sinks.clone()));
+                    inputs.extend((rule == "biases").then(|| biases.clone()));
                     self.add(
                         &format!("{what} {rule}"),
                         op,

@@ -171,8 +171,11 @@ fn paged_attention() {
             let mut inputs: Vec<Tensor> = inputs.collect();
             // Weighted means of 300 values in f32.
             check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
-            inputs.push(tame(DType::F32, &[heads], 9));
-            check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+            for more in [tame(DType::F32, &[heads], 9), tame(DType::F32, &[heads, 400], 9)] {
+                inputs.truncate(5);
+                inputs.push(more);
+                check(op, &inputs, Tolerance::Near { relative: 2e-5, absolute: 2e-5 });
+            }
         }
     }
 }

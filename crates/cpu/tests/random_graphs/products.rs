@@ -301,9 +301,12 @@ fn paged(g: &mut Growth) -> Result<Vec<Value>, Error> {
     let softcap = g.choose(4, &[None, Some(3.0)]);
     let chunk = g.choose(5, &[None, Some(6)]);
     let attention = PagedAttention { layer, scale: 0.5, window, chunk, softcap, values: None };
-    let sinks = g.choose(6, &[None, Some(Tensor::from_slice([2], &[0.5f32, -1.0]))]);
-    let sinks = sinks.map(|sinks| g.constant(sinks)).transpose()?;
-    let y = g.b.paged_attention(attention, q, cache, &batch, sinks)?;
+    let sinks = Tensor::from_slice([2], &[0.5f32, -1.0]);
+    let biases = [-0.25f32, 0.5].map(|slope| (0..32).map(move |position| slope * position as f32));
+    let biases = Tensor::from_slice([2, 32], &biases.into_iter().flatten().collect::<Vec<_>>());
+    let more = g.choose(6, &[None, Some(sinks), Some(biases)]);
+    let more = more.map(|more| g.constant(more)).transpose()?;
+    let y = g.b.paged_attention(attention, q, cache, &batch, more)?;
     let ids = g.indices([4], 4)?;
     let ids = g.b.cast(ids, DType::U32)?;
     Ok(vec![y, latent(g, layer, [q, k], &batch)?, g.b.ragged_positions(ids, &batch)?])

@@ -475,7 +475,8 @@ impl Builder {
     }
 
     /// Causal attention of `q: f32[tokens, heads, head_dim]` to the cache, where `kv_store` has put the
-    /// batch's own keys and values → the type of `q`. Heads may have sinks, `f32[heads]`.
+    /// batch's own keys and values → the type of `q`. `more` is `f32[heads]`, the sinks of heads, or
+    /// `f32[heads, positions]`, the biases of keys.
     #[track_caller]
     pub fn paged_attention(
         &mut self,
@@ -483,10 +484,10 @@ impl Builder {
         q: Value,
         cache: Value,
         batch: &RaggedBatch,
-        sinks: Option<Value>,
+        more: Option<Value>,
     ) -> Result<Value, Error> {
         let RaggedBatch { row_offsets, cache_lengths, page_table } = *batch;
-        let operands = [q, cache, row_offsets, cache_lengths, page_table].into_iter().chain(sinks);
+        let operands = [q, cache, row_offsets, cache_lengths, page_table].into_iter().chain(more);
         self.op(attention, &operands.collect::<Vec<_>>())
     }
 

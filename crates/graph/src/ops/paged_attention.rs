@@ -12,8 +12,10 @@ use super::softmax::softmax;
 /// `cache_lengths` and `page_table` of the batch, and perhaps one more. Result: the type of `q`, or `f32[tokens, heads,
 /// values]` if the cache keeps rows (`latent_store.rs`).
 ///
-/// With keys and values that one is `sinks: f32[heads]`. A head's sink is the score of one more position, which every token
-/// sees and which has no value (Xiao et al. 2023).
+/// With keys and values that one is `sinks: f32[heads]` or `biases: f32[heads, positions]`. A head's sink is the score of one
+/// more position, which every token sees and which has no value (Xiao et al. 2023). The bias of a position is added to the
+/// score of its key, after the softcap. Biases that grow evenly with positions are ALiBi (Press et al. 2022): for a token,
+/// softmax sees only how far apart its keys are. Batches have no positions beyond the biases.
 ///
 /// With rows it is `chosen: u32[tokens, k]`. A token at position `p` then attends to `k` positions alone: the first
 /// `min(p + 1, k)` entries of its row, which ascend to at most `p` (`top_positions.rs`). There are no window and no chunks.
@@ -56,9 +58,11 @@ impl Define for PagedAttention {
         expect_page_table(page_table, cache_lengths)?;
         match (more, self.values) {
             ([], _) => {}
-            ([sinks], None) => {
-                expect_dtype("sinks", sinks, &[DType::F32])?;
-                refuse_if!(sinks.shape[..] != q.shape[1..2], "heads differ: q {q}, sinks {sinks}");
+            ([more], None) => {
+                let (name, axes) = if more.rank() == 2 { ("biases", 2) } else { ("sinks", 1) };
+                expect_dtype(name, more, &[DType::F32])?;
+                expect_rank(name, more, axes)?;
+                refuse_if!(more.shape[0] != q.shape[1], "heads differ: q {q}, {name} {more}");
             }
             ([chosen], Some(_)) => self.expect_chosen(q, chosen)?,
             _ => return Err(type_error!("takes at most 6 operands, got {}", inputs.len())),
@@ -81,8 +85,8 @@ impl Define for PagedAttention {
         let [count, heads, head_dim] = [0, 1, 2].map(|axis| inputs[0].shape()[axis]);
         let group = heads / inputs[1].shape()[3];
         let more = inputs.get(5).copied();
-        let (sinks, chosen) = if self.values.is_some() { (None, more) } else { (more, None) };
-        let sinks = sinks.map(Tensor::to_f64_vec);
+        let (more, chosen) = if self.values.is_some() { (None, more) } else { (more, None) };
+        let more = more.map(|more| (more.to_f64_vec(), more.shape().get(1).copied()));
         let tokens = tokens("paged_attention", count, inputs[2], inputs[3])?;
         let pages = Pages::new("paged_attention", inputs[1].shape(), self.layer, head_dim, inputs[4])?;
         let mut result = Vec::with_capacity(outputs[0].elements());
@@ -90,8 +94,15 @@ impl Define for PagedAttention {
             let seen = self.seen(token, row, chosen)?;
             for head in 0..heads {
                 let q = &q[(row * heads + head) * head_dim..][..head_dim];
-                let sink = sinks.as_ref().map(|sinks| sinks[head]);
-                result.extend(self.attend(q, &cache, &pages, &seen, head / group, sink)?);
+                let (sink, biases) = match &more {
+                    None => (None, None),
+                    Some((sinks, None)) => (Some(sinks[head]), None),
+                    Some((biases, Some(positions))) => {
+                        (None, Some(&biases[head * positions..][..*positions]))
+                    }
+                };
+                let head = Head { kv_head: head / group, sink, biases };
+                result.extend(self.attend(q, &cache, &pages, &seen, &head)?);
             }
         }
         Ok(vec![from_f64(DType::F32, outputs[0], &result)])
@@ -157,26 +168,43 @@ impl PagedAttention {
         cache: &[f64],
         pages: &Pages,
         seen: &[Token],
-        kv_head: usize,
-        sink: Option<f64>,
+        head: &Head<'_>,
     ) -> Result<Vec<f64>, Error> {
         let mut scores = Vec::new();
         for &other in seen {
             let mut score = 0.0;
             for (d, q) in q.iter().enumerate() {
-                score += q * cache[pages.key(other, kv_head, d)?];
+                score += q * cache[pages.key(other, head.kv_head, d)?];
             }
             score *= f64::from(self.scale);
-            scores.push(self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
+            let score = self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+            scores.push(score + head.bias(other.position)?);
         }
-        scores.extend(sink);
+        scores.extend(head.sink);
         let mut result = vec![0.0; self.values.unwrap_or(q.len())];
         for (&other, weight) in seen.iter().zip(softmax(&scores)) {
             for (d, result) in result.iter_mut().enumerate() {
-                *result += weight * cache[pages.value(other, kv_head, d)?];
+                *result += weight * cache[pages.value(other, head.kv_head, d)?];
             }
         }
         Ok(result)
+    }
+}
+
+/// A head of the queries.
+struct Head<'a> {
+    /// Its head of the cache.
+    kv_head: usize,
+    sink: Option<f64>,
+    /// Of each position.
+    biases: Option<&'a [f64]>,
+}
+
+impl Head<'_> {
+    fn bias(&self, position: usize) -> Result<f64, Error> {
+        let Some(biases) = self.biases else { return Ok(0.0) };
+        let beyond = || format!("position {position} has no bias; there are {}", biases.len());
+        biases.get(position).copied().ok_or_else(|| Error::evaluation("paged_attention", beyond()))
     }
 }
 
@@ -213,9 +241,16 @@ mod tests {
         for (op, message) in cases {
             check(op, "f32[t, 6, 8]", cache, &format!("paged_attention: {message}"));
         }
-        let with = |sinks: &'static str| [&["f32[t, 6, 8]", cache], &others[..], &[sinks]].concat();
-        let message = "paged_attention: heads differ: q f32[t, 6, 8], sinks f32[2]";
-        check_types(PLAIN, &[(&with("f32[6]"), "f32[t, 6, 8]"), (&with("f32[2]"), message)]);
+        let with = |more: &'static str| [&["f32[t, 6, 8]", cache], &others[..], &[more]].concat();
+        let cases = [
+            ("f32[6]", "f32[t, 6, 8]"),
+            ("f32[2]", "paged_attention: heads differ: q f32[t, 6, 8], sinks f32[2]"),
+            ("f32[6, 99]", "f32[t, 6, 8]"),
+            ("f32[2, 99]", "paged_attention: heads differ: q f32[t, 6, 8], biases f32[2, 99]"),
+        ];
+        for (more, expected) in cases {
+            check_types(PLAIN, &[(&with(more), expected)]);
+        }
     }
 
     #[test]
@@ -279,6 +314,28 @@ mod tests {
         check_types(op, &[(&operands, "f32[t, 1, 4]")]);
         let message = "paged_attention: chosen u32[t, 2] excludes windows and chunks";
         check_types(PagedAttention { window: Some(1), ..op }, &[(&operands, message)]);
+    }
+
+    /// Scores that are biases alone make weights of these; the first token of the batch is the second of its sequence.
+    #[test]
+    fn biases_belong_to_the_positions_of_keys() {
+        let counts = |values: &[u32]| Tensor::from_slice([values.len()], values);
+        let (offsets, lengths, table) = (counts(&[0, 2]), counts(&[1]), Tensor::from_slice([1, 1], &[0u32]));
+        let values = |values: &[f32]| Tensor::from_slice([values.len(), 1, 1], values);
+        let empty = Tensor::zeros(DType::F32, [1, 1, 2, 1, 16]);
+        let (all, none) = ([counts(&[0, 3]), counts(&[0])], values(&[0.0; 3]));
+        let stored = [&empty, &none, &values(&[1.0, 2.0, 4.0]), &all[0], &all[1], &table];
+        let cache = run(KvStore { layer: 0 }, &stored).unwrap().swap_remove(0);
+        let q = Tensor::zeros(DType::F32, [2, 2, 1]);
+        let of = |positions: usize, biases: &[f32]| {
+            let biases = Tensor::from_slice([2, positions], biases);
+            run(PLAIN, &[&q, &cache, &offsets, &lengths, &table, &biases])
+        };
+        let (two, three) = (2f32.ln(), 3f32.ln());
+        let attended = of(3, &[0.0, three, two, -1.0, -1.0, -1.0]).unwrap()[0].to_f64_vec();
+        assert_close(&attended, &[7.0 / 4.0, 1.5, 15.0 / 6.0, 7.0 / 3.0], 1e-6);
+        let error = of(2, &[0.0; 4]).unwrap_err().to_string();
+        assert_eq!(error, "paged_attention: position 2 has no bias; there are 2");
     }
 
     /// Attention of the last `new` of the rows of `q` to all rows of `k` and `v`, each [tokens][head_dim].

@@ -8,9 +8,9 @@ use super::llama::{LLAMA, llama, with_norm, with_plain_channels};
 use crate::config::ConfigKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Activation, Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
+use crate::{Activation, Alibi, Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
 
-/// Falcon 7B, 40B, 180B and Falcon 2.
+/// Falcon RW, 7B, 40B, 180B and Falcon 2.
 pub(crate) const FALCON: Architecture = Architecture {
     hugging_face: "FalconForCausalLM",
     examples: &["tiiuae/falcon-7b-instruct"],
@@ -61,7 +61,8 @@ fn gguf_names(has: &dyn Fn(&str) -> bool) -> NameTable {
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     if keys.is(true, "alibi") {
-        return Err("`alibi` is true: positions as a bias on scores are not supported, expected false".into());
+        keys.remove("rope_parameters");
+        keys.set("partial_rotary_factor", 0.0);
     }
     let newer = keys.is(true, "new_decoder_architecture");
     if !newer && !keys.is(false, "multi_query") {
@@ -101,6 +102,12 @@ fn falcon(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     let norm = Norm::layer(config.norm_eps);
     let decoder = with_norm(llama(config, ropes, weights), norm);
     let mut decoder = with_plain_channels(decoder, config, Activation::Unary(Unary::Gelu), weights);
+    decoder.alibi = config.attention.alibi.then(|| Alibi {
+        heads: config.attention.heads,
+        positions: config.context_length,
+        // Falcon divides biases as it does the products of queries and keys.
+        scale: 1.0 / (config.attention.head_dim as f32).sqrt(),
+    });
     let shared = weights.dtype("blk.0.ffn_norm.weight").is_none();
     for layer in &mut decoder.layers {
         layer.residual.parallel = config.parallel_residual.unwrap_or(true);

@@ -90,6 +90,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         learned_positions: None,
         ropes,
         temperature: config.temperature,
+        alibi: None,
         layer_embedding: None,
         streams: None,
         layers: (0..config.layers)

@@ -111,6 +111,9 @@ impl Keyed for Config {
     ];
 }
 
+/// The biases of keys are held as f32.
+const MAX_BIASES: usize = 1 << 24;
+
 /// What layers have in addition to their blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Additions {
@@ -253,10 +256,14 @@ impl Config {
         self.check_lists()
     }
 
-    /// Checks the rotary embeddings and the temperature.
+    /// Checks the rotary embeddings, biases by position and the temperature.
     fn check_positions(&self) -> Result<(), String> {
         self.rope.check(self.attention.global_head_dim())?;
         self.local_rope.as_ref().map_or(Ok(()), |rope| rope.check(self.attention.head_dim))?;
+        let (heads, context) = (self.attention.heads, self.context_length);
+        if self.attention.alibi && heads.saturating_mul(context) > MAX_BIASES {
+            return Err(format!("{context} positions have too many biases for {heads} heads"));
+        }
         match self.temperature {
             Some(Temperature { growth, context, .. })
                 if !(growth.is_finite() && growth >= 0.0 && context > 0) =>

@@ -34,6 +34,8 @@ pub struct AttentionConfig {
     pub softcap: Option<f32>,
     /// Whether scores are divided by the number of the layer, which counts from 1.
     pub scores_fall: bool,
+    /// Whether scores have biases by the positions of keys (ALiBi).
+    pub alibi: bool,
 }
 
 /// Key and value heads.
@@ -64,6 +66,7 @@ impl Keyed for AttentionConfig {
             |attention| &mut attention.softcap,
         ),
         Key::any(["scale_attn_by_inverse_layer_idx", ""], |attention| &mut attention.scores_fall),
+        Key::any(["alibi", ""], |attention| &mut attention.alibi),
     ];
 }
 
@@ -83,7 +86,7 @@ impl AttentionConfig {
     }
 }
 
-/// Self-attention, with rotary positions or none.
+/// Self-attention, with rotary positions, the decoder's biases or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -171,6 +174,7 @@ impl MixerBlock for Attention {
         if self.sinks {
             operands.push(context.vector("attn_sinks.weight", self.heads)?);
         }
+        operands.extend(context.shared.alibi);
         let attended = context.graph.op(attention, &operands)?;
         let width = self.heads * self.head_dim;
         let merged = context.reshape(&[width], attended)?;

@@ -1,6 +1,7 @@
 //! The blocks that models are built of, and what they need while a graph is built.
 
 mod activation;
+mod alibi;
 mod attention;
 mod channel;
 mod channel_state_space;
@@ -27,6 +28,7 @@ use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use activation::Activation;
+pub use alibi::Alibi;
 pub use attention::{Attention, AttentionConfig, GlobalHeads, QkNorm};
 pub use channel::{Channel, GatedAndExperts};
 pub use channel_state_space::ChannelStateSpace;
@@ -82,6 +84,8 @@ pub(crate) struct Cached {
     pub(crate) ropes: Vec<(RopeStyle, Value)>,
     /// The factor on queries, f32[tokens, 1, 1].
     pub(crate) temperature: Option<Value>,
+    /// The biases of keys, f32[heads, positions].
+    pub(crate) alibi: Option<Value>,
     /// The second embedding, and what layers take of it: f32[tokens, layers, width].
     pub(crate) layer_embedding: Option<(LayerEmbedding, Value)>,
     /// The residual streams, if there are several.

@@ -154,7 +154,9 @@ impl PipelineConfig {
                 && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
             "rope_type has no effect: it is for GGUF files only",
         );
-        if matches!(model.outline, Outline::Network(Network::Encoder(_))) {
+        if let Outline::Network(network) = &model.outline
+            && matches!(**network, Network::Encoder(_))
+        {
             warnings.extend(self.idle_in_encoders(&model.architecture));
         }
         warnings

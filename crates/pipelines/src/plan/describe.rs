@@ -119,7 +119,7 @@ impl PipelineConfig {
         let (config, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
         Ok(Description {
             checkpoint: None,
-            outline: Outline::Network(network),
+            outline: Outline::Network(Box::new(network)),
             weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_read(bytes)),
             folder: PathBuf::new(),
             recommended: SamplingOptions::default(),
@@ -210,7 +210,7 @@ impl PipelineConfig {
         Ok(Description {
             remote: None,
             architecture: checkpoint.config.architecture.clone(),
-            outline: Outline::Network(checkpoint.network.clone()),
+            outline: Outline::Network(Box::new(checkpoint.network.clone())),
             weight_bytes: Some(checkpoint.bytes()),
             recommended: recommended_sampling(&checkpoint, &folder, self.names_no_folder())?,
             checkpoint: Some(Arc::new(checkpoint)),

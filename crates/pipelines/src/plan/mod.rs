@@ -91,7 +91,7 @@ struct Description {
 #[derive(Debug)]
 enum Outline {
     /// Of one that runs as a graph: all of it.
-    Network(Network),
+    Network(Box<Network>),
     /// Of one that Transformers runs.
     Transformers(TransformersFacts),
 }
@@ -277,7 +277,7 @@ impl Plan {
     /// Whether the model is an encoder, which makes embeddings or scores only.
     pub fn is_encoder(&self) -> bool {
         match &self.model.outline {
-            Outline::Network(network) => matches!(network, Network::Encoder(_)),
+            Outline::Network(network) => matches!(**network, Network::Encoder(_)),
             Outline::Transformers(facts) => !facts.writes,
         }
     }

@@ -4,7 +4,7 @@
 //! that begin at multiples of [`RANGE`]: scores of the range, their maximum `m`, weights `exp(score - m)`, their sum, and
 //! the weighted values. The ranges' results are then folded from the first to the last, rescaled to the common
 //! maximum. Each score sums over the dims in order, each value sum over the positions in order, and every boundary
-//! is fixed by position alone. A sink comes before the first range. So a row's bits do not depend on pages, batch, chunks of the prefill, threads, or which
+//! is fixed by position alone. A sink comes before the first range. Biases are added to finished scores. So a row's bits do not depend on pages, batch, chunks of the prefill, threads, or which
 //! rows share its registers.
 //!
 //! Prefill is bound by arithmetic: up to [`TILE_ROWS`] rows (the heads of a group, then the next token) share each load
@@ -67,8 +67,8 @@ variants!(static VARIANTS_F16 = tile::run, (call: &Job<'_, f16>, task: usize, sc
 /// The new tokens' keys and values are already in `layer` of the cache ([`super::kv_cache::store`]).
 ///
 /// # Errors
-/// When `heads` is no multiple of the cache's heads, window or chunk are 0, the sinks are not one per head, the cache is not
-/// the one the batch was checked against, `q` or `out` has another length, or chosen positions do not ascend to a token's
+/// When `heads` is no multiple of the cache's heads, window or chunk are 0, the sinks are not one per head, positions have no
+/// biases, the cache is not the one the batch was checked against, `q` or `out` has another length, or chosen positions do not ascend to a token's
 /// own.
 pub fn attention<T: CacheElement>(
     pool: &Pool,
@@ -133,6 +133,13 @@ fn check(
     }
     if let Some(sinks) = attention.sinks {
         length("attention", "sinks", attention.heads, sinks.len())?;
+    }
+    if let Some(biases) = attention.biases {
+        let reach = |sequence| batch.first_position(sequence) + batch.rows(sequence).len();
+        let positions = (0..batch.sequences()).map(reach).max().unwrap_or(0);
+        if biases.len() / attention.heads < positions {
+            return size("positions", "at most those that have biases", positions);
+        }
     }
     if attention.values.is_some() != layout.has_rows() {
         return size("values", "given for a cache of rows, and for no other", attention.values.unwrap_or(0));
@@ -208,12 +215,15 @@ impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
         let lists = BatchOperands::new(&call, 2);
         let batch = lists.batch(cache.shape, head_dim)?;
         let more = (call.inputs.len() > 5).then(|| view(&call, 5));
-        let (sinks, chosen) = if values.is_some() { (None, more) } else { (more, None) };
-        let sinks = sinks.map(|sinks| elements(sinks.bytes));
+        let (more, chosen) = if values.is_some() { (None, more) } else { (more, None) };
+        let (biases, sinks) = more.map_or((None, None), |more| match more.shape.rank() {
+            2 => (Some(elements(more.bytes)), None),
+            _ => (None, Some(elements(more.bytes))),
+        });
         let chosen = chosen.map(|chosen| (chosen.shape[1], elements(chosen.bytes)));
         let chosen = chosen.as_ref().map(|(count, positions)| Chosen { count: *count, positions });
-        let sinks = sinks.as_deref();
-        let attention = Attention { heads, scale, window, chunk, softcap, sinks, values, chosen };
+        let (biases, sinks) = (biases.as_deref(), sinks.as_deref());
+        let attention = Attention { heads, scale, window, chunk, softcap, sinks, biases, values, chosen };
         let (q, cache) = (elements(q.bytes), elements::<T>(cache.bytes));
         let out = elements_mut(call.outputs[0].bytes);
         attention_with(self.variant, &self.pool, &attention, &batch, layer, &cache, &q, out)

@@ -27,6 +27,8 @@ pub struct Attention<'a> {
     pub softcap: Option<f32>,
     /// For each query head the score of one more position, which has no value.
     pub sinks: Option<&'a [f32]>,
+    /// `[heads, positions]`: added to the scores of keys, by their positions.
+    pub biases: Option<&'a [f32]>,
     /// How many of the first dims of a row are its value, where the cache keeps rows.
     pub values: Option<usize>,
     /// The positions of each token, where not all are seen. Ranges are then of the chosen ones, counted in their order.
@@ -51,6 +53,13 @@ impl Attention<'_> {
     /// The last position that the query at a position sees, counting chosen ones.
     pub(super) fn last_seen(&self, position: usize) -> usize {
         self.chosen.map_or(position, |chosen| position.min(chosen.count - 1))
+    }
+
+    /// The biases of a query head, by position.
+    pub(super) fn biases(&self, head: usize) -> Option<&[f32]> {
+        let biases = self.biases?;
+        let positions = biases.len() / self.heads;
+        Some(&biases[head * positions..][..positions])
     }
 
     /// The first position that the query at a position sees.

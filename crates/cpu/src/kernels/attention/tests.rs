@@ -22,8 +22,9 @@ struct Shape {
 
 fn shape(heads: usize, kv_heads: usize, head_dim: usize) -> Shape {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let (window, chunk, softcap, sinks) = (None, None, None, None);
-    let attention = Attention { heads, scale, window, chunk, softcap, sinks, values: None, chosen: None };
+    let (window, chunk, softcap, sinks, biases) = (None, None, None, None, None);
+    let attention =
+        Attention { heads, scale, window, chunk, softcap, sinks, biases, values: None, chosen: None };
     Shape { kv_heads, head_dim, attention }
 }
 
@@ -54,7 +55,7 @@ impl Sequence {
 
 /// `softmax(scale · q kᵀ) v`, in f64, one query row after the other.
 fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
-    let Attention { heads, scale, window, chunk, softcap, sinks, values, .. } = shape.attention;
+    let Attention { heads, scale, window, chunk, softcap, sinks, biases, values, .. } = shape.attention;
     let (dims, group) = (shape.head_dim, heads / shape.kv_heads);
     let held = if values.is_some() { &sequence.k } else { &sequence.v };
     let mut out = Vec::new();
@@ -73,7 +74,8 @@ fn reference(shape: Shape, sequence: &Sequence) -> Vec<f64> {
             let score = |past: usize| {
                 let dot: f64 = (0..dims).map(|dim| f64::from(q[dim]) * at(&sequence.k, past, dim)).sum();
                 let score = dot * f64::from(scale);
-                softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+                let score = softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+                score + biases.map_or(0.0, |biases| f64::from(biases[head * (biases.len() / heads) + past]))
             };
             let scores: Vec<f64> = (first..=position).map(score).collect();
             let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| sinks[head].into());
@@ -209,6 +211,22 @@ fn agrees_with_the_reference_in_chunks_and_with_sinks() {
     }
 }
 
+/// Of six heads and 700 positions: those of ALiBi, some of which fall with the position, and noise.
+fn biases() -> &'static [f32] {
+    let mut next = noise(8);
+    let bias = |i: usize| [0.5, 0.03, -0.2, 1.5, 0.0, 0.125][i / 700] * (i % 700) as f32 + next() / 4.0;
+    (0..6 * 700).map(bias).collect::<Vec<f32>>().leak()
+}
+
+#[test]
+fn agrees_with_the_reference_with_biases() {
+    for (window, softcap) in [(None, None), (Some(100), None), (None, Some(3.0))] {
+        let mut shape = shape(6, 2, 20);
+        shape.attention = Attention { window, softcap, biases: Some(biases()), ..shape.attention };
+        check(shape, 600);
+    }
+}
+
 #[test]
 fn agrees_with_the_reference_where_rows_are_keys_and_values() {
     for (head_dim, values) in [(1, 1), (8, 5), (16, 16), (19, 16), (40, 33), (96, 64), (130, 17)] {
@@ -225,7 +243,12 @@ fn agrees_with_the_reference_where_rows_are_keys_and_values() {
 
 #[test]
 fn every_instruction_set_gives_the_same_bits() {
-    same_bits_everywhere(shape(6, 2, 72));
+    let plain = shape(6, 2, 72);
+    same_bits_everywhere(plain);
+    same_bits_everywhere(Shape {
+        attention: Attention { biases: Some(biases()), ..plain.attention },
+        ..plain
+    });
     same_bits_everywhere(shape_of_rows(7, 72, 60));
 }
 
@@ -251,13 +274,14 @@ fn bits_depend_on_neither_chunks_nor_pages_nor_threads() {
 }
 
 fn divided<T: CacheElement>() {
-    for (mut shape, window, chunk, sinks) in [
-        (shape(6, 2, 40), None, None, None),
-        (shape(6, 2, 40), Some(100), None, Some(&SINKS[..])),
-        (shape(6, 2, 40), None, Some(90), None),
-        (shape_of_rows(6, 40, 36), None, None, None),
+    for (mut shape, window, chunk, sinks, biases) in [
+        (shape(6, 2, 40), None, None, None, None),
+        (shape(6, 2, 40), Some(100), None, Some(&SINKS[..]), None),
+        (shape(6, 2, 40), None, Some(90), None, None),
+        (shape(6, 2, 40), None, None, None, Some(biases())),
+        (shape_of_rows(6, 40, 36), None, None, None, None),
     ] {
-        shape.attention = Attention { window, chunk, sinks, ..shape.attention };
+        shape.attention = Attention { window, chunk, sinks, biases, ..shape.attention };
         let sequence = Sequence::new(shape, 700, 4);
         for variant in available::<T>() {
             let whole = run::<T>(shape, &[&sequence], &plain(variant));
@@ -360,6 +384,9 @@ fn wrong_arguments_are_refused() {
     assert_eq!(call(rows, 512, 32, 20), message);
     let sinks = Attention { sinks: Some(&SINKS), ..good };
     assert_eq!(call(sinks, 512, 32, 32), "attention: sinks has 6 elements where 4 are needed");
+    let biases = Attention { biases: Some(&[]), ..good };
+    let message = "attention: positions is 1, which must be at most those that have biases";
+    assert_eq!(call(biases, 512, 32, 32), message);
     assert_eq!(call(good, 0, 32, 32), "attention: cache has 0 elements where 512 are needed");
     assert_eq!(call(good, 512, 31, 32), "attention: q has 31 elements where 32 are needed");
     assert_eq!(call(good, 512, 32, 40), "attention: out has 40 elements where 32 are needed");

@@ -112,11 +112,15 @@ impl QueryTile {
 
     /// Where row `row` of the tile lies in `q` or `out`, whose rows have so many dims.
     fn row<T>(&self, call: &Job<'_, T>, row: usize, dims: usize) -> Range<usize> {
-        let group = call.plan.group;
-        let (token, head) = ((self.first_row + row) / group, (self.first_row + row) % group);
-        let token = call.batch.rows(self.sequence).start + token;
-        let start = (token * call.attention.heads + self.kv_head * group + head) * dims;
+        let token = call.batch.rows(self.sequence).start + (self.first_row + row) / call.plan.group;
+        let start = (token * call.attention.heads + self.head(call, row)) * dims;
         start..start + dims
+    }
+
+    /// The query head of row `row` of the tile.
+    fn head<T>(&self, call: &Job<'_, T>, row: usize) -> usize {
+        let group = call.plan.group;
+        self.kv_head * group + (self.first_row + row) % group
     }
 }
 
@@ -170,13 +174,13 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
             match &wide {
                 Some(wide) => {
                     score_in_place(s, call, tile, wide, &visible, queries, scores);
-                    attend(s, call, tile, wide, &visible, scores, partial);
+                    attend(s, call, tile, wide, range, &visible, scores, partial);
                 }
                 None => {
                     if !transposes {
                         score_in_place(s, call, tile, &cached, &visible, queries, scores);
                     }
-                    attend(s, call, tile, &cached, &visible, scores, partial);
+                    attend(s, call, tile, &cached, range, &visible, scores, partial);
                 }
             }
             if tile.shared.is_none() {
@@ -245,9 +249,8 @@ fn clear(partial: &mut [f32]) {
 #[inline(always)]
 fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     let Some(sinks) = call.attention.sinks else { return };
-    let group = call.plan.group;
     for row in 0..tile.rows {
-        state[row] = sinks[tile.kv_head * group + (tile.first_row + row) % group];
+        state[row] = sinks[tile.head(call, row)];
         state[LANES + row] = 1.0;
     }
 }
@@ -316,11 +319,13 @@ fn score_in_place<S: Simd, T, K: Scalar>(
 
 /// Weights and weighted values of one range of which the scores are known, into `partial`.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "a tile over a range, and the parts of the working memory")]
 fn attend<S: Simd, T, K: Scalar>(
     s: S,
     call: &Job<'_, T>,
     tile: &QueryTile,
     kv: &KvTiles<K>,
+    range: usize,
     visible: &[(usize, usize); TILE_ROWS],
     scores: &mut [f32],
     partial: &mut [f32],
@@ -333,7 +338,14 @@ fn attend<S: Simd, T, K: Scalar>(
     for (row, &(from, to)) in visible[..tile.rows].iter().enumerate() {
         if from < to {
             let scores = &mut scores[row * SCORES_STRIDE..][..RANGE];
-            let (largest, sum) = weigh(s, scores, from, to, call.attention.softcap);
+            if let Some(cap) = call.attention.softcap {
+                bound(s, &mut scores[from / TILE * TILE..to.next_multiple_of(TILE)], cap);
+            }
+            if let Some(biases) = call.attention.biases(tile.head(call, row)) {
+                let biases = &biases[range * RANGE..][from..to];
+                scores[from..to].iter_mut().zip(biases).for_each(|(score, bias)| *score += bias);
+            }
+            let (largest, sum) = weigh(s, scores, from, to);
             partial[row] = largest;
             partial[LANES + row] = sum;
         }
@@ -567,23 +579,26 @@ unsafe fn score_rows<S: Simd, T: Scalar, const R: usize, const C: usize>(
     R
 }
 
+/// Turns scores `x` into `cap · tanh(x / cap)`.
+#[inline(always)]
+fn bound<S: Simd>(s: S, scores: &mut [f32], cap: f32) {
+    let cap = s.splat(cap);
+    for tile in scores.chunks_exact_mut(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        unsafe {
+            let score = s.load(tile.as_ptr());
+            s.store(tile.as_mut_ptr(), s.mul(cap, tanh(s, s.div(score, cap))));
+        }
+    }
+}
+
 /// Turns the scores at `from..to` into weights and returns their maximum and the sum of the weights.
 ///
 /// Positions of the outer tiles that the row does not see get weight 0.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [f32], from: usize, to: usize, softcap: Option<f32>) -> (f32, f32) {
+fn weigh<S: Simd>(s: S, scores: &mut [f32], from: usize, to: usize) -> (f32, f32) {
     let (start, end) = (from / TILE * TILE, to.next_multiple_of(TILE));
     let scores = &mut scores[start..end];
-    if let Some(cap) = softcap {
-        let cap = s.splat(cap);
-        for tile in scores.chunks_exact_mut(LANES) {
-            // SAFETY: a chunk has sixteen values.
-            unsafe {
-                let score = s.load(tile.as_ptr());
-                s.store(tile.as_mut_ptr(), s.mul(cap, tanh(s, s.div(score, cap))));
-            }
-        }
-    }
     scores[..from - start].fill(f32::NEG_INFINITY);
     scores[to - start..].fill(f32::NEG_INFINITY);
     let mut largest = s.splat(f32::NEG_INFINITY);

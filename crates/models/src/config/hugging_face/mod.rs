@@ -419,7 +419,11 @@ pub(super) mod tests {
                 r#""hidden_act": "magic""#,
                 "`hidden_act` is \"magic\", expected silu, gelu,",
             ),
-            ("FalconForCausalLM", r#""alibi": true"#, "`alibi` is true"),
+            (
+                "FalconForCausalLM",
+                r#""alibi": true, "max_position_embeddings": 1048576"#,
+                "1048576 positions have too many biases for 32 heads",
+            ),
         ] {
             let json = llama(&format!(r#", "sliding_window": 9, {kinds}"#));
             let error = refusal(&json.replace("LlamaForCausalLM", family));
