@@ -9,13 +9,14 @@ use crate::{MAX_RANK, Shape};
 pub(crate) struct Layout {
     pub(crate) shape: Shape,
     /// In elements. Row-major where nothing is ever stepped along: for axes of one, and for empty arrays.
-    strides: [isize; MAX_RANK],
+    strides: Box<[isize]>,
     contiguous: bool,
 }
 
 impl Layout {
     pub(crate) fn row_major(shape: Shape) -> Arc<Layout> {
-        Arc::new(Layout { shape, strides: shape.row_major_strides(), contiguous: true })
+        let strides = shape.row_major_strides()[..shape.rank()].into();
+        Arc::new(Layout { shape, strides, contiguous: true })
     }
 
     /// A layout with a stride for each axis.
@@ -28,11 +29,11 @@ impl Layout {
                 all[axis] = stride;
             }
         }
-        Arc::new(Layout { shape, strides: all, contiguous })
+        Arc::new(Layout { shape, strides: all[..shape.rank()].into(), contiguous })
     }
 
     pub(crate) fn strides(&self) -> &[isize] {
-        &self.strides[..self.shape.rank()]
+        &self.strides
     }
 
     /// Whether the elements lie in row-major order without gaps.
@@ -45,7 +46,7 @@ impl Layout {
     /// # Panics
     /// If the number of elements overflows.
     pub(crate) fn positions(&self, first: isize) -> impl Iterator<Item = usize> {
-        positions(self.shape, self.strides, first)
+        positions(self.shape, &self.strides, first)
     }
 
     /// How many elements in a row lie without gaps, and the position of each such run.
@@ -56,11 +57,13 @@ impl Layout {
             axes -= 1;
             run *= self.shape[axes];
         }
-        (run, positions(Shape::new(&self.shape[..axes]), self.strides, 0))
+        (run, positions(Shape::new(&self.shape[..axes]), &self.strides, 0))
     }
 }
 
-fn positions(shape: Shape, strides: [isize; MAX_RANK], first: isize) -> impl Iterator<Item = usize> {
+fn positions(shape: Shape, given: &[isize], first: isize) -> impl Iterator<Item = usize> + use<> {
+    let mut strides = [0isize; MAX_RANK];
+    strides[..given.len()].copy_from_slice(given);
     let mut index = [0usize; MAX_RANK];
     let mut position = first;
     (0..shape.elements()).map(move |_| {

@@ -17,7 +17,7 @@ use crate::error::InvalidField;
 use crate::plan::config::FloatType;
 use crate::plan::memory;
 use crate::plan::{Identity, Plan, Task};
-use crate::run::huggingface::{LoadOptions, TransformersModel};
+use crate::run::huggingface::TransformersModel;
 
 /// A plan whose graph is compiled, if its engine has graphs. No weights are read yet.
 pub struct CompiledPlan {
@@ -217,15 +217,15 @@ impl CompiledPlan {
 fn load_elsewhere(plan: &Plan, task: Task, threads: usize) -> Result<Program, Error> {
     memory::check(plan.weight_bytes().unwrap_or(0), 0, 0)?;
     let config = plan.config();
-    let model = TransformersModel::load(&LoadOptions {
-        python: config.python.as_deref(),
-        folder: plan.folder(),
-        architecture: plan.architecture(),
-        writes: task == Task::Write,
-        dtype: config.weights_dtype.map(FloatType::dtype),
-        trust_remote_code: config.trust_remote_code,
+    let model = TransformersModel::load(
+        config.python.as_deref(),
+        plan.folder(),
+        plan.architecture(),
+        task == Task::Write,
+        config.weights_dtype.map(FloatType::dtype),
+        config.trust_remote_code,
         threads,
-    })?;
+    )?;
     Ok(Program::Transformers(Arc::new(model)))
 }
 

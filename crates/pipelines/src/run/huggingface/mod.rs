@@ -13,10 +13,8 @@ mod runner;
 #[cfg(not(unix))]
 mod unsupported;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
-
-use tensor::DType;
 
 #[cfg(unix)]
 pub(crate) use model::TransformersModel;
@@ -24,23 +22,6 @@ pub(crate) use model::TransformersModel;
 pub(crate) use runner::TransformersRunner;
 #[cfg(not(unix))]
 pub(crate) use unsupported::{TransformersModel, TransformersRunner};
-
-/// A model for a process to load, and how.
-pub(crate) struct LoadOptions<'a> {
-    /// The interpreter; without one, the one that loaded this library, or `python3`.
-    pub(crate) python: Option<&'a Path>,
-    /// The folder of the model's files.
-    pub(crate) folder: &'a Path,
-    pub(crate) architecture: &'a str,
-    /// Whether it is to predict tokens; else it gives hidden states.
-    pub(crate) writes: bool,
-    /// The dtype that its weights are cast to.
-    pub(crate) dtype: Option<DType>,
-    /// Whether code of the model's files may run.
-    pub(crate) trust_remote_code: bool,
-    /// Threads to compute with.
-    pub(crate) threads: usize,
-}
 
 /// The interpreter that runs this program, if one does.
 static RUNNING: OnceLock<PathBuf> = OnceLock::new();

@@ -8,8 +8,8 @@ use serde_json::json;
 use tensor::{Buffer, DType};
 use text::Tokenizer;
 
+use super::default_python;
 use super::process::Process;
-use super::{LoadOptions, default_python};
 use crate::Error;
 use crate::run::batch::Slice;
 use crate::run::kv_cache::SequenceId;
@@ -36,24 +36,33 @@ struct Loaded {
 }
 
 impl TransformersModel {
-    /// Starts a process that loads a model whose files are here.
+    /// Starts a process that loads a model whose files are here, by an interpreter; without one, the one that loaded this
+    /// library, or `python3`. The model `writes` tokens or gives hidden states, its weights are cast to `dtype`, and code of
+    /// its files may run if it is trusted.
     ///
     /// # Errors
     /// If the interpreter cannot be started, lacks a package, or cannot load the model.
-    pub(crate) fn load(options: &LoadOptions<'_>) -> Result<TransformersModel, Error> {
-        let &LoadOptions { folder, architecture, writes, trust_remote_code, .. } = options;
-        let process = Process::start(&options.python.map_or_else(default_python, Path::to_path_buf))?;
+    pub(crate) fn load(
+        python: Option<&Path>,
+        folder: &Path,
+        architecture: &str,
+        writes: bool,
+        dtype: Option<DType>,
+        trust_remote_code: bool,
+        threads: usize,
+    ) -> Result<TransformersModel, Error> {
+        let process = Process::start(&python.map_or_else(default_python, Path::to_path_buf))?;
         let loaded: Loaded = process.ask(&json!({
             "do": "load",
             "folder": absolute(folder)?,
             "task": if writes { "write" } else { "embed" },
-            "dtype": options.dtype.map(|dtype| match dtype {
+            "dtype": dtype.map(|dtype| match dtype {
                 DType::BF16 => "bfloat16",
                 DType::F16 => "float16",
                 _ => "float32",
             }),
             "trust_remote_code": trust_remote_code,
-            "threads": options.threads,
+            "threads": threads,
         }))?;
         let Loaded { width, has_cache, transformers, torch } = loaded;
         tracing::info!("Transformers {transformers} runs {architecture} with PyTorch {torch}");

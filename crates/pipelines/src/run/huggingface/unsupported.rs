@@ -1,8 +1,10 @@
 //! What stands in for the engine on systems where it does not run.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use super::LoadOptions;
+use tensor::DType;
+
 use crate::Error;
 use crate::run::batch::Batch;
 use crate::run::kv_cache::PageCopy;
@@ -15,7 +17,15 @@ pub(crate) enum TransformersModel {}
 pub(crate) struct TransformersRunner(Arc<TransformersModel>);
 
 impl TransformersModel {
-    pub(crate) fn load(_: &LoadOptions<'_>) -> Result<TransformersModel, Error> {
+    pub(crate) fn load(
+        _: Option<&Path>,
+        _: &Path,
+        _: &str,
+        _: bool,
+        _: Option<DType>,
+        _: bool,
+        _: usize,
+    ) -> Result<TransformersModel, Error> {
         let problem = "needs Linux or macOS".to_string();
         Err(Error::Worker { python: "huggingface".to_string(), problem })
     }
