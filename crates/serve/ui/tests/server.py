@@ -24,8 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 UI = pathlib.Path(__file__).resolve().parent.parent
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# The same headers as `page.rs` sends.
-POLICY = re.search(r'"(default-src [^"]*)"', (UI.parent / "src/page.rs").read_text().replace("\\\n", "")).group(1)
+# The same headers as `ui.rs` sends.
+POLICY = re.search(r'"(default-src [^"]*)"', (UI.parent / "src/ui.rs").read_text().replace("\\\n", "")).group(1)
 POLICY = re.sub(r"\s+", " ", POLICY)
 WORDS = "the old king walked along a river and saw that every boat was gone so he sat down".split()
 
