@@ -236,13 +236,20 @@ pub(crate) trait Field {
     ///
     /// # Errors
     /// If it is of another kind.
-    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error>;
+    ///
+    /// # Panics
+    /// If GGUF files hold no values of this kind: then no row of a table may name one.
+    fn read_gguf(&mut self, _: &Metadata, key: &str) -> Result<(), Error> {
+        unreachable!("no GGUF file has a `{key}`")
+    }
 
     /// The value in a `config.json`; null if there is none.
     fn to_json(&self) -> Value;
 
     /// The value in GGUF metadata, if there is one.
-    fn to_gguf(&self) -> Option<MetaValue>;
+    fn to_gguf(&self) -> Option<MetaValue> {
+        None
+    }
 
     /// The numbers to be checked.
     fn numbers(&self) -> Vec<f64> {
@@ -331,7 +338,7 @@ impl Field for bool {
     }
 }
 
-/// One number for each of a fixed number of things. GGUF files have none.
+/// A fixed number of factors, in a `config.json` alone.
 impl<const N: usize> Field for [f32; N] {
     fn kind(&self) -> &'static str {
         "a list of as many numbers as the model has"
@@ -342,21 +349,8 @@ impl<const N: usize> Field for [f32; N] {
         self.iter_mut().zip(values).try_for_each(|(field, value)| field.read_json(value))
     }
 
-    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error> {
-        let values: Vec<f32> = metadata.required(key)?;
-        let count = values.len();
-        *self = values.try_into().map_err(|_| {
-            Error::config("GGUF metadata", format!("`{key}` lists {count} numbers, expected {N}"))
-        })?;
-        Ok(())
-    }
-
     fn to_json(&self) -> Value {
         self.iter().map(Field::to_json).collect()
-    }
-
-    fn to_gguf(&self) -> Option<MetaValue> {
-        Some(self.to_vec().into())
     }
 
     fn numbers(&self) -> Vec<f64> {
@@ -364,7 +358,7 @@ impl<const N: usize> Field for [f32; N] {
     }
 }
 
-/// A size for each layer.
+/// A size for each layer, in a `config.json` alone: GGUF lists have their own readers.
 impl Field for Vec<usize> {
     fn kind(&self) -> &'static str {
         "a list of whole numbers"
@@ -376,18 +370,8 @@ impl Field for Vec<usize> {
         Some(())
     }
 
-    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error> {
-        *self = metadata.required(key)?;
-        Ok(())
-    }
-
     fn to_json(&self) -> Value {
         self.clone().into()
-    }
-
-    fn to_gguf(&self) -> Option<MetaValue> {
-        let sizes = self.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX));
-        Some(sizes.collect::<Vec<u32>>().into())
     }
 
     fn numbers(&self) -> Vec<f64> {
@@ -395,7 +379,7 @@ impl Field for Vec<usize> {
     }
 }
 
-/// A flag for each layer.
+/// A flag for each layer, likewise.
 impl Field for Vec<bool> {
     fn kind(&self) -> &'static str {
         "a list of flags"
@@ -406,17 +390,8 @@ impl Field for Vec<bool> {
         Some(())
     }
 
-    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error> {
-        *self = metadata.required(key)?;
-        Ok(())
-    }
-
     fn to_json(&self) -> Value {
         self.clone().into()
-    }
-
-    fn to_gguf(&self) -> Option<MetaValue> {
-        Some(self.clone().into())
     }
 }
 

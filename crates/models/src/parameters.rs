@@ -18,7 +18,7 @@ impl Decoder {
     /// The number of weights.
     ///
     /// # Errors
-    /// If the decoder has no graph, since sizes of its blocks do not fit.
+    /// If the graph cannot be built because the sizes of blocks disagree.
     pub fn parameters(&self) -> Result<usize, Error> {
         self.count(|_, elements| elements)
     }
@@ -55,7 +55,7 @@ impl Encoder {
     /// The number of weights.
     ///
     /// # Errors
-    /// If the encoder has no graph, since sizes of its blocks do not fit.
+    /// If the graph cannot be built because the sizes of blocks disagree.
     pub fn parameters(&self) -> Result<usize, Error> {
         let output = if self.head.is_some() { EncoderOutput::Logits } else { EncoderOutput::Hidden };
         let graph = self.build(output, "parameters", &AnyWeight)?;

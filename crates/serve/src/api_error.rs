@@ -253,7 +253,7 @@ fn source_error(error: &sources::Error) -> ApiError {
     }
 }
 
-/// The error of a request that may go well later.
+/// Says that the server cannot answer now, and that the client may try again in 5 s.
 fn unavailable(message: String) -> ApiError {
     let retry_after = Some(Duration::from_secs(5));
     ApiError { retry_after, ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }

@@ -1,4 +1,4 @@
-//! Arcee: a Llama with plain blocks and squared ReLUs.
+//! Arcee is a Llama whose feed-forward blocks have no gate and use a squared ReLU.
 
 use serde_json::json;
 

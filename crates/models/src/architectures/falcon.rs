@@ -105,7 +105,7 @@ fn falcon(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     decoder.alibi = config.attention.alibi.then(|| Alibi {
         heads: config.attention.heads,
         positions: config.context_length,
-        // Falcon divides biases as it does the products of queries and keys.
+        // Falcon scales biases together with scores: it divides both by sqrt(head_dim).
         scale: 1.0 / (config.attention.head_dim as f32).sqrt(),
     });
     let shared = weights.dtype("blk.0.ffn_norm.weight").is_none();

@@ -71,7 +71,8 @@ fn complete_shared(keys: &mut ConfigKeys) -> Result<(), String> {
     complete(keys)
 }
 
-/// Splits the block that every token gets into its gate and what the gate multiplies. Without experts it is all that there is.
+/// Splits the first matrix of the shared expert into its gate and up projections. In a model without routed experts, they
+/// are those of the feed-forward block.
 pub(super) fn split_shared(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
     for layer in 0..config.layers {
         let name = |stem: &str| format!("blk.{layer}.{stem}.weight");

@@ -108,7 +108,7 @@ impl Network {
     /// The number of weights.
     ///
     /// # Errors
-    /// If the model has no graph, since sizes of its blocks do not fit.
+    /// If the graph cannot be built because the sizes of blocks disagree.
     pub fn parameters(&self) -> Result<usize, Error> {
         match self {
             Network::Decoder(decoder) => decoder.parameters(),

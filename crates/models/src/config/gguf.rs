@@ -230,6 +230,7 @@ fn feed_forward(keys: GgufKeys<'_>) -> Result<usize, Error> {
 
 /// Only some files say the width of each expert, and whether shares sum to 1.
 fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
+    // Files of Nemotron-H have a list in its place, and the width of experts under a key of its own.
     let width = keys.optional("feed_forward_length").unwrap_or_default().unwrap_or(0);
     let Some(mut experts) = key::block_from_gguf(ExpertConfig { width, ..ExpertConfig::default() }, keys)?
     else {

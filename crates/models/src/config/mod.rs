@@ -141,7 +141,8 @@ pub struct RopeConfig {
     pub long_factors: Option<Vec<f32>>,
     /// Which dims form a pair in Hugging Face files, if the configuration says another order than the family's.
     pub style: Option<RopeStyle>,
-    /// How many pairs turn by time, height and width, if the configuration says it. In text these are one position.
+    /// Pairs of dims that rotate by time, height and width (M-RoPE), if the configuration says it. Text has one position for
+    /// all three.
     pub sections: Option<[usize; 3]>,
 }
 

@@ -182,7 +182,7 @@ fn in_layers(config: &Config, block: LoneBlock, size: usize) -> MetaValue {
     has.into_iter().map(|has| if has { number(size) } else { 0 }).collect::<Vec<u32>>().into()
 }
 
-/// The keys of delta nets and state spaces.
+/// Lists the GGUF keys of delta nets and state spaces.
 fn state_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let mut keys = Vec::new();
     if let Some(delta) = &config.delta {

@@ -2,7 +2,6 @@
 
 use graph::Value;
 use graph::ops::Unary;
-use weights::{MetaValue, Metadata};
 
 use super::Context;
 use crate::Error;
@@ -28,19 +27,8 @@ impl Field for Activation {
         Some(())
     }
 
-    fn read_gguf(&mut self, metadata: &Metadata, key: &str) -> Result<(), Error> {
-        let name = metadata.required::<&str>(key)?;
-        *self =
-            Activation::from_hugging_face(name).map_err(|message| Error::config("GGUF metadata", message))?;
-        Ok(())
-    }
-
     fn to_json(&self) -> serde_json::Value {
         self.to_hugging_face().into()
-    }
-
-    fn to_gguf(&self) -> Option<MetaValue> {
-        Some(self.to_hugging_face()?.into())
     }
 }
 

@@ -157,7 +157,7 @@ impl PipelineConfig {
         Ok((self.checkpoint(weights, folder)?, warnings))
     }
 
-    /// The model of weights, read as the configuration says.
+    /// Opens a checkpoint on weights, with the options of the configuration.
     pub(super) fn checkpoint(&self, weights: Weights, folder: &Path) -> Result<Checkpoint, Error> {
         let options = CheckpointOptions {
             gguf_rope: self.rope_type.and_then(RopeType::style),

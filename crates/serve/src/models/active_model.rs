@@ -130,7 +130,7 @@ impl ActiveModel {
         own.or_else(|| self.loaded.generator().ok()?.chat_template())
     }
 
-    /// How answers to prompts of the template are read.
+    /// The format of reasoning and tool calls in answers to prompts that the chat template rendered.
     pub(crate) fn answer_format(&self) -> AnswerFormat {
         let own = self.preset.as_ref().and_then(|preset| preset.answer_format(self.loaded.tokenizer()));
         let of_model = || self.loaded.generator().map(TextGenerator::answer_format).unwrap_or_default();

@@ -134,7 +134,7 @@ fn check_file(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A part of an address without its escapes (`%2F`); as it is if they are none.
+/// Decodes the percent escapes (`%2F`) of a part of a URL. A part that would not be UTF-8 stays as it is.
 pub(crate) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();

@@ -26,7 +26,7 @@ impl LayerKeys {
         self.global_head_dim.map(|head_dim| GlobalHeads { kv_heads, head_dim })
     }
 
-    /// What layers have in addition to their blocks, in a model of a vocabulary.
+    /// Reads the second embedding (of `vocab` rows unless the file says it), the residual streams and the low rank.
     pub(super) fn additions(&self, vocab: usize, keys: &Map<String, Value>) -> Result<Additions, String> {
         let rows = self.vocab_size_per_layer_input.unwrap_or(vocab);
         let width = self.hidden_size_per_layer_input.filter(|&width| width > 0);

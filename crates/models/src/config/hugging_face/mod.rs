@@ -49,7 +49,7 @@ const DEFAULT_CONTEXT: usize = 2048;
 const DEFAULT_EPS: f32 = 1e-6;
 
 impl Config {
-    /// Reads keys in the words that all families share.
+    /// Reads a `config.json` whose keys have the names that all families share.
     pub(crate) fn from_keys(
         source_name: &str,
         architecture: String,
@@ -99,7 +99,7 @@ impl IrregularKeys {
         Ok(config)
     }
 
-    /// The heads, by default as many of each kind, which divide the residual stream.
+    /// Reads the heads. By default there are as many key-value heads as query heads, of `hidden / heads` dims each.
     fn attention(&self, hidden: usize, keys: &Map<String, Value>) -> Result<AttentionConfig, String> {
         let heads = keys.get("num_attention_heads").and_then(Value::as_u64).unwrap_or(0) as usize;
         if heads == 0 {

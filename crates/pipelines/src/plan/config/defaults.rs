@@ -10,7 +10,7 @@ use crate::sampling::SamplingOptions;
 named! { "use",
     /// What a model is used for: a column of the table of defaults.
     UseCase {
-        /// A program that makes its own configuration: one short sequence, and the likeliest token.
+        /// Programs that set their own configuration: one sequence of 512 tokens, decoded greedily.
         Library = "library",
         /// A prompt on a command line: `peri generate`, and the commands that show or check what it would do.
         Prompt = "prompt",

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::error::{InvalidField, QueueUnit};
 use crate::run::generator::Request;
 
-/// What is busy, in errors; the name of the thread.
+/// The worker in error messages, and the name of its thread.
 pub(super) const NAME: &str = "text generator";
 /// Requests that may wait by default.
 const REQUESTS: usize = 512;
