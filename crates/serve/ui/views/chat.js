@@ -309,8 +309,9 @@ export class ChatView {
     let waiting = false;
     const draw = () => {
       waiting = false;
+      // The end is shown once it is saved: "Continue" starts from what is stored, and never beside this run.
+      if (answer.message.state !== "streaming") return;
       this.views.get(answer.message.id)?.update();
-      // A frame that was asked for before the end comes after it.
       if (this.runningAnswer() === answer) this.showContext(answer.received);
       this.page.announcer.follow(answer.message.text);
     };
