@@ -3,7 +3,7 @@
 use graph::ops::{RopeStyle, Unary};
 use weights::{MetaValue, Metadata, Strings};
 
-use super::refusal;
+use super::{not_in_llama_cpp, refusal};
 use crate::checkpoint::YES_AND_NO;
 use crate::key;
 use crate::rope::ENDLESS;
@@ -383,9 +383,7 @@ fn encoder_keys(
     mut metadata: Metadata,
 ) -> Result<Metadata, Error> {
     if EncoderArchitecture::from_gguf(gguf).is_none_or(|architecture| !architecture.in_llama_cpp) {
-        let message =
-            format!("llama.cpp has no architecture for {}: take its own files", config.architecture);
-        return Err(refusal(checkpoint, message));
+        return Err(not_in_llama_cpp(checkpoint));
     }
     if encoder.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts { .. })) {
         return Err(refusal(checkpoint, "GGUF files have no place for the bias of an encoder's experts"));

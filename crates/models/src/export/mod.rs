@@ -112,6 +112,7 @@ impl GgufFile {
                 let names = (architecture.gguf_names)(&has);
                 let Architecture { zero_centered_norms, gguf_joins_gates, .. } = *architecture;
                 let gguf = architecture.gguf_name(config.experts.is_some());
+                let gguf = gguf.ok_or_else(|| not_in_llama_cpp(checkpoint))?;
                 (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
             }
             Network::Encoder(_) => {
@@ -260,4 +261,10 @@ fn names_weight(name: &str) -> bool {
 /// A complaint about what a checkpoint is.
 fn refusal(checkpoint: &Checkpoint, message: impl Into<String>) -> Error {
     Error::config(&checkpoint.config.source_name, message)
+}
+
+/// That there are no GGUF files of a checkpoint's architecture.
+fn not_in_llama_cpp(checkpoint: &Checkpoint) -> Error {
+    let name = &checkpoint.config.architecture;
+    refusal(checkpoint, format!("llama.cpp has no architecture for {name}: take its own files"))
 }
