@@ -1,5 +1,6 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod afmoe;
 mod arcee;
 mod bamba;
 mod bert;
@@ -29,12 +30,15 @@ mod granite_moe;
 mod hunyuan;
 mod jamba;
 mod jina_v3;
+mod laguna;
 mod lfm2;
+mod lfm3;
 mod llama;
 mod llama4;
 mod mamba;
 mod mamba2;
 mod mellum;
+mod mimo_v2;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
@@ -45,6 +49,7 @@ mod nemotron_h;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
+mod olmo_hybrid;
 mod olmoe;
 mod phi;
 mod phi3;
@@ -61,6 +66,7 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod youtu;
 
 use std::sync::LazyLock;
 
@@ -184,8 +190,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmo::OLMO,
     olmo2::OLMO2,
     olmo2::OLMO3,
+    olmo_hybrid::OLMO_HYBRID,
     olmoe::OLMOE,
     minimax_m2::MINIMAX_M2,
+    mimo_v2::MIMO_V2,
     dots1::DOTS1,
     hunyuan::HUNYUAN,
     hunyuan::HUNYUAN_MOE,
@@ -212,12 +220,15 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::DEEPSEEK_V32,
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
+    youtu::YOUTU,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,
     falcon::FALCON,
     nemotron::NEMOTRON,
     arcee::ARCEE,
+    afmoe::AFMOE,
+    laguna::LAGUNA,
     gpt_oss::GPT_OSS,
     llama4::LLAMA4,
     llama4::LLAMA4_VISION,
@@ -229,6 +240,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     lfm2::LFM2,
     lfm2::LFM2_MOE,
     lfm2::LFM2_VISION,
+    lfm3::LFM3,
     mamba2::MAMBA2,
     mamba::MAMBA,
     mamba::FALCON_MAMBA,

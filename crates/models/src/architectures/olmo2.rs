@@ -64,7 +64,7 @@ pub(super) fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), E
     Ok(())
 }
 
-fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
     decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));

@@ -484,6 +484,10 @@ impl WeightTypes for Checkpoint {
     fn order(&self, name: &str) -> Option<&str> {
         self.names.get(name)?.order()
     }
+
+    fn rows(&self, name: &str) -> Option<usize> {
+        self.types().rows(name)
+    }
 }
 
 /// A checkpoint whose weights are named and checked.

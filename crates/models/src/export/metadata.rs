@@ -155,6 +155,9 @@ fn position_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     }
     let local = config.local_rope.as_ref();
     keys.extend(local.map(|local| ("rope.freq_base_swa", (local.theta as f32).into())));
+    let has_dims =
+        |local: &&RopeConfig| local.dims != config.rope.dims && config.attention.global_heads.is_none();
+    keys.extend(local.filter(has_dims).map(|local| ("rope.dimension_count_swa", size(local.dims))));
     let temperature = config.temperature;
     keys.extend(temperature.map(|temperature| ("attention.temperature_scale", temperature.growth.into())));
     keys
@@ -214,7 +217,8 @@ fn attention_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         keys.push(("attention.head_count", size(0)));
         return keys;
     }
-    keys.push(("attention.head_count", size(config.attention.heads)));
+    let heads = config.lists.heads.as_deref().map_or(size(config.attention.heads), sizes);
+    keys.push(("attention.head_count", heads));
     match config.latent {
         Some(latent) => keys.extend(latent_keys(config, latent)),
         None => keys.extend(head_keys(config)),
@@ -228,7 +232,7 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         return vec![
             ("attention.head_count_kv", in_layers(config, LoneBlock::Attention, config.attention.kv_heads)),
             ("attention.key_length", size(config.attention.head_dim)),
-            ("attention.value_length", size(config.attention.head_dim)),
+            ("attention.value_length", size(config.attention.value_dim.unwrap_or(config.attention.head_dim))),
         ];
     };
     let of_kind = |&windowed: &bool| if windowed { config.attention.kv_heads } else { kv_heads };
@@ -238,9 +242,9 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let mut keys = vec![
         ("attention.head_count_kv", listed.as_deref().map_or(size(config.attention.kv_heads), sizes)),
         ("attention.key_length", size(head_dim)),
-        ("attention.value_length", size(head_dim)),
+        ("attention.value_length", size(config.attention.value_dim.unwrap_or(head_dim))),
         ("attention.key_length_swa", size(config.attention.head_dim)),
-        ("attention.value_length_swa", size(config.attention.head_dim)),
+        ("attention.value_length_swa", size(config.attention.value_dim.unwrap_or(config.attention.head_dim))),
     ];
     if let Some(local) = &config.local_rope {
         keys.push(("rope.dimension_count_swa", size(local.dims)));

@@ -14,6 +14,8 @@ pub struct Routing {
     pub scores: Scores,
     /// Whether a number of each expert is added to its product.
     pub bias: bool,
+    /// Products `s` become `c · tanh(s / c)` for this `c`.
+    pub softcap: Option<f32>,
     /// Whether a number of each expert is added to its scores for the choice. The shares do not have it
     /// (Wang et al. 2024, "Auxiliary-loss-free load balancing").
     pub correction: bool,
@@ -51,6 +53,7 @@ impl Default for Routing {
         Routing {
             scores: Scores::Softmax,
             bias: false,
+            softcap: None,
             correction: false,
             groups: None,
             normalized: true,
@@ -74,6 +77,7 @@ impl Routing {
             let bias = context.vector("ffn_gate_inp.bias", count)?;
             products = context.graph.add(products, bias)?;
         }
+        let products = context.softcap(products, self.softcap)?;
         let (shares, chosen) =
             if *self == (Routing { scale: self.scale, bias: self.bias, ..Routing::default() }) {
                 // The softmax of all products, divided by the sum of those chosen, is the softmax of these.

@@ -163,6 +163,8 @@ fn logits_match_pytorch() {
 
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
+    // Embeddings that are not multiplied.
+    "afmoe_plain",
     // Pairs of latents that are half a head apart.
     "deepseek_v3_halves",
     // Biases by position: llama.cpp's Falcon rotates.
@@ -183,6 +185,8 @@ const NOT_AS_GGUF: &[&str] = &[
     "granite_hybrid_dense",
     // Layers whose tokens get different numbers of experts.
     "hunyuan_moe_layers",
+    // A softcap of the router.
+    "laguna_elements",
     // Chunks of another size than usual.
     "llama4_vision",
     // Limits of steps.
