@@ -247,7 +247,7 @@ impl ClassificationText {
                 fitting(&ids, cut, index, settled.truncate, limit)
             }
         }?;
-        tokens.check(index, model.checkpoint().network.vocab())?;
+        tokens.check(index, model.checkpoint().model.vocab)?;
         Ok(tokens)
     }
 }
