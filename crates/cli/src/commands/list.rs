@@ -45,7 +45,7 @@ fn json() -> String {
     };
     let decoders = models::ARCHITECTURES.iter().map(|own| {
         let task = if own.classifies { "text_classification" } else { "text_generation" };
-        facts(own.hugging_face, Some(own.gguf), own.examples, task)
+        facts(own.hugging_face, own.gguf, own.examples, task)
     });
     let frames =
         models::FRAMES.iter().map(|own| facts(own.hugging_face, None, own.examples, "text_generation"));
@@ -64,9 +64,9 @@ fn json() -> String {
 fn lines() -> String {
     let mut lines = vec!["Architectures (Hugging Face name, GGUF name):".to_string()];
     for architecture in models::ARCHITECTURES {
-        let gguf = [Some(architecture.gguf), architecture.gguf_of_experts];
+        let gguf = [architecture.gguf, architecture.gguf_of_experts];
         let gguf: Vec<&str> = gguf.into_iter().flatten().collect();
-        lines.push(format!("  {:<38} {}", architecture.hugging_face, gguf.join(", ")));
+        lines.push(format!("  {:<38} {}", architecture.hugging_face, gguf.join(", ")).trim_end().to_string());
     }
     lines.push("Frames around text models, of which the text part runs:".into());
     lines.extend(models::FRAMES.iter().map(|frame| format!("  {}", frame.hugging_face)));

@@ -11,7 +11,7 @@ use crate::{Activation, Config, Decoder, Rope, WeightTypes};
 pub(crate) const ARCEE: Architecture = Architecture {
     hugging_face: "ArceeForCausalLM",
     examples: &["arcee-ai/AFM-4.5B"],
-    gguf: "arcee",
+    gguf: Some("arcee"),
     model_type: "arcee",
     complete,
     decoder: arcee,

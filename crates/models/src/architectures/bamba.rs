@@ -16,7 +16,7 @@ use crate::{Config, Decoder, Rope, WeightTypes};
 pub(crate) const BAMBA: Architecture = Architecture {
     hugging_face: "BambaForCausalLM",
     examples: &["ibm-ai-platform/Bamba-9B-v2"],
-    gguf: "granitehybrid",
+    gguf: Some("granitehybrid"),
     model_type: "bamba",
     keys: &[
         "attention_bias",

@@ -16,7 +16,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Residual, Rope, WeightT
 pub(crate) const COHERE: Architecture = Architecture {
     hugging_face: "CohereForCausalLM",
     examples: &["CohereLabs/c4ai-command-r-v01", "CohereLabs/aya-23-8B"],
-    gguf: "command-r",
+    gguf: Some("command-r"),
     model_type: "cohere",
     keys: &[
         "attention_bias",
@@ -39,7 +39,7 @@ pub(crate) const COHERE: Architecture = Architecture {
 pub(crate) const COHERE2: Architecture = Architecture {
     hugging_face: "Cohere2ForCausalLM",
     examples: &["CohereLabs/c4ai-command-r7b-12-2024"],
-    gguf: "cohere2",
+    gguf: Some("cohere2"),
     model_type: "cohere2",
     keys: &[
         "attention_bias",

@@ -22,7 +22,7 @@ const LATENT_EPS: f32 = 1e-6;
 pub(crate) const DEEPSEEK_V2: Architecture = Architecture {
     hugging_face: "DeepseekV2ForCausalLM",
     examples: &["deepseek-ai/DeepSeek-V2-Lite-Chat"],
-    gguf: "deepseek2",
+    gguf: Some("deepseek2"),
     model_type: "deepseek_v2",
     keys: KEYS,
     complete: complete_v2,
@@ -67,7 +67,7 @@ pub(crate) const GLM4_MOE_LITE: Architecture = Architecture {
 pub(crate) const DEEPSEEK_V32: Architecture = Architecture {
     hugging_face: "DeepseekV32ForCausalLM",
     examples: &["deepseek-ai/DeepSeek-V3.2"],
-    gguf: "deepseek32",
+    gguf: Some("deepseek32"),
     model_type: "deepseek_v32",
     keys: ALL_KEYS,
     complete: complete_v32,
@@ -79,7 +79,7 @@ pub(crate) const DEEPSEEK_V32: Architecture = Architecture {
 pub(crate) const GLM_MOE_DSA: Architecture = Architecture {
     hugging_face: "GlmMoeDsaForCausalLM",
     examples: &["zai-org/GLM-5"],
-    gguf: "glm-dsa",
+    gguf: Some("glm-dsa"),
     model_type: "glm_moe_dsa",
     keys: ALL_KEYS,
     complete: complete_glm_dsa,

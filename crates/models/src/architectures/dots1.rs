@@ -14,7 +14,7 @@ use crate::config::ConfigKeys;
 pub(crate) const DOTS1: Architecture = Architecture {
     hugging_face: "Dots1ForCausalLM",
     examples: &["rednote-hilab/dots.llm1.inst"],
-    gguf: "dots1",
+    gguf: Some("dots1"),
     model_type: "dots1",
     keys: &[
         "attention_bias",

@@ -18,7 +18,7 @@ use crate::names::NameTable;
 pub(crate) const ERNIE4_5: Architecture = Architecture {
     hugging_face: "Ernie4_5ForCausalLM",
     examples: &["baidu/ERNIE-4.5-0.3B-PT"],
-    gguf: "ernie4_5",
+    gguf: Some("ernie4_5"),
     model_type: "ernie4_5",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps", "use_bias"],
     complete,
@@ -30,7 +30,7 @@ pub(crate) const ERNIE4_5: Architecture = Architecture {
 pub(crate) const ERNIE4_5_MOE: Architecture = Architecture {
     hugging_face: "Ernie4_5_MoeForCausalLM",
     examples: &["baidu/ERNIE-4.5-21B-A3B-PT"],
-    gguf: "ernie4_5-moe",
+    gguf: Some("ernie4_5-moe"),
     model_type: "ernie4_5_moe",
     keys: &[
         "head_dim",

@@ -16,7 +16,7 @@ use crate::{Config, Decoder, Norm, Norms, QkNorm, Rope, WeightTypes};
 pub(crate) const EXAONE4: Architecture = Architecture {
     hugging_face: "Exaone4ForCausalLM",
     examples: &["LGAI-EXAONE/EXAONE-4.0-1.2B"],
-    gguf: "exaone4",
+    gguf: Some("exaone4"),
     model_type: "exaone4",
     keys: &[
         "head_dim",

@@ -14,7 +14,7 @@ use crate::{Activation, Alibi, Config, Decoder, Error, Norm, Norms, Rope, Weight
 pub(crate) const FALCON: Architecture = Architecture {
     hugging_face: "FalconForCausalLM",
     examples: &["tiiuae/falcon-7b-instruct"],
-    gguf: "falcon",
+    gguf: Some("falcon"),
     model_type: "falcon",
     keys: &[
         "activation",

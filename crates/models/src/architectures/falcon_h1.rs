@@ -19,7 +19,7 @@ use crate::{Channel, Config, Decoder, Error, Mixer, Rope, SideBySide, WeightType
 pub(crate) const FALCON_H1: Architecture = Architecture {
     hugging_face: "FalconH1ForCausalLM",
     examples: &["tiiuae/Falcon-H1-1.5B-Instruct", "tiiuae/Falcon-H1-0.5B-Instruct"],
-    gguf: "falcon-h1",
+    gguf: Some("falcon-h1"),
     model_type: "falcon_h1",
     keys: &[
         "attention_bias",

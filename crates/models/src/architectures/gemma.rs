@@ -12,7 +12,7 @@ use crate::{Activation, Channel, Config, Decoder, Rope, WeightTypes};
 pub(crate) const GEMMA: Architecture = Architecture {
     hugging_face: "GemmaForCausalLM",
     examples: &["google/gemma-2b-it"],
-    gguf: "gemma",
+    gguf: Some("gemma"),
     model_type: "gemma",
     complete,
     gguf_rope: RopeStyle::HalfSplit,

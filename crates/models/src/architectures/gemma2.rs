@@ -15,7 +15,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, Rope, WeightTypes};
 pub(crate) const GEMMA2: Architecture = Architecture {
     hugging_face: "Gemma2ForCausalLM",
     examples: &["google/gemma-2-2b-it"],
-    gguf: "gemma2",
+    gguf: Some("gemma2"),
     model_type: "gemma2",
     keys: &[
         "attention_bias",

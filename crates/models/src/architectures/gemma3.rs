@@ -17,7 +17,7 @@ use crate::{Config, Decoder, Error, Norm, QkNorm, Rope, WeightTypes};
 pub(crate) const GEMMA3: Architecture = Architecture {
     hugging_face: "Gemma3ForCausalLM",
     examples: &["google/gemma-3-1b-it"],
-    gguf: "gemma3",
+    gguf: Some("gemma3"),
     model_type: "gemma3_text",
     keys: &[
         "attention_bias",

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) const GEMMA3N: Architecture = Architecture {
     hugging_face: "Gemma3nForCausalLM",
     examples: &["google/gemma-3n-E4B-it-text"],
-    gguf: "gemma3n",
+    gguf: Some("gemma3n"),
     model_type: "gemma3n_text",
     keys: &[
         "activation_sparsity_pattern",

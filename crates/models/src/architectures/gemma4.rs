@@ -21,7 +21,7 @@ use crate::{
 pub(crate) const GEMMA4: Architecture = Architecture {
     hugging_face: "Gemma4ForCausalLM",
     examples: &["google/gemma-4-E4B"],
-    gguf: "gemma4",
+    gguf: Some("gemma4"),
     model_type: "gemma4_text",
     keys: &[
         "attention_bias",

@@ -15,7 +15,7 @@ use crate::{Config, Decoder, Norm, Norms, Rope, WeightTypes};
 pub(crate) const GLM: Architecture = Architecture {
     hugging_face: "GlmForCausalLM",
     examples: &["zai-org/glm-4-9b-chat-hf"],
-    gguf: "chatglm",
+    gguf: Some("chatglm"),
     model_type: "glm",
     keys: &["head_dim", "hidden_act", "num_key_value_heads", "partial_rotary_factor", "rms_norm_eps"],
     complete,
@@ -29,7 +29,7 @@ pub(crate) const GLM: Architecture = Architecture {
 pub(crate) const GLM4: Architecture = Architecture {
     hugging_face: "Glm4ForCausalLM",
     examples: &["zai-org/GLM-4-9B-0414"],
-    gguf: "glm4",
+    gguf: Some("glm4"),
     model_type: "glm4",
     names: &[NAMES, STACKED_NAMES, LLAMA_NAMES],
     decoder: glm4,

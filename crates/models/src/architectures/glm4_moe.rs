@@ -16,7 +16,7 @@ use crate::{Config, Decoder, Error, Norm, QkNorm, Rope, Scores, WeightTypes};
 pub(crate) const GLM4_MOE: Architecture = Architecture {
     hugging_face: "Glm4MoeForCausalLM",
     examples: &["zai-org/GLM-4.5-Air"],
-    gguf: "glm4moe",
+    gguf: Some("glm4moe"),
     model_type: "glm4_moe",
     keys: &[
         "attention_bias",

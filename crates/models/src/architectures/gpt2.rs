@@ -15,7 +15,7 @@ use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};
 pub(crate) const GPT2: Architecture = Architecture {
     hugging_face: "GPT2LMHeadModel",
     examples: &["openai-community/gpt2"],
-    gguf: "gpt2",
+    gguf: Some("gpt2"),
     model_type: "gpt2",
     keys: &[
         "activation_function",

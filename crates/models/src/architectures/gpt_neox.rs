@@ -15,7 +15,7 @@ use crate::{Activation, Config, Decoder, Error, Norm, Rope, WeightTypes};
 pub(crate) const GPT_NEOX: Architecture = Architecture {
     hugging_face: "GPTNeoXForCausalLM",
     examples: &["EleutherAI/pythia-160m"],
-    gguf: "gptneox",
+    gguf: Some("gptneox"),
     model_type: "gpt_neox",
     keys: &[
         "attention_bias",

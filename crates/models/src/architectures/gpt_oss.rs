@@ -16,7 +16,7 @@ use crate::{Activation, Channel, Config, Decoder, Error, Rope, Scaling, WeightTy
 pub(crate) const GPT_OSS: Architecture = Architecture {
     hugging_face: "GptOssForCausalLM",
     examples: &["openai/gpt-oss-20b", "openai/gpt-oss-120b"],
-    gguf: "gpt-oss",
+    gguf: Some("gpt-oss"),
     model_type: "gpt_oss",
     keys: &[
         "head_dim",

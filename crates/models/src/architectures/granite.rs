@@ -12,7 +12,7 @@ use crate::{Config, Decoder, Error, Rope, WeightTypes};
 pub(crate) const GRANITE: Architecture = Architecture {
     hugging_face: "GraniteForCausalLM",
     examples: &["ibm-granite/granite-3.3-2b-instruct"],
-    gguf: "granite",
+    gguf: Some("granite"),
     model_type: "granite",
     keys: &[
         "attention_bias",

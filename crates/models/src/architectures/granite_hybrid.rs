@@ -18,7 +18,7 @@ use crate::{Config, Decoder, Error, Rope, WeightTypes};
 pub(crate) const GRANITE_HYBRID: Architecture = Architecture {
     hugging_face: "GraniteMoeHybridForCausalLM",
     examples: &["ibm-granite/granite-4.0-h-tiny", "ibm-granite/granite-4.0-micro"],
-    gguf: "granitehybrid",
+    gguf: Some("granitehybrid"),
     model_type: "granitemoehybrid",
     keys: &[
         "attention_bias",

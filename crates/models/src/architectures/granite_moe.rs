@@ -14,7 +14,7 @@ use crate::{Config, Error};
 pub(crate) const GRANITE_MOE: Architecture = Architecture {
     hugging_face: "GraniteMoeForCausalLM",
     examples: &["ibm-granite/granite-3.1-1b-a400m-instruct"],
-    gguf: "granitemoe",
+    gguf: Some("granitemoe"),
     model_type: "granitemoe",
     keys: &[
         "attention_bias",

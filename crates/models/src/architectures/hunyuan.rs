@@ -14,7 +14,7 @@ use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 pub(crate) const HUNYUAN: Architecture = Architecture {
     hugging_face: "HunYuanDenseV1ForCausalLM",
     examples: &["tencent/Hunyuan-4B-Instruct"],
-    gguf: "hunyuan-dense",
+    gguf: Some("hunyuan-dense"),
     model_type: "hunyuan_v1_dense",
     complete,
     names: &[NAMES, LLAMA_NAMES],
@@ -27,7 +27,7 @@ pub(crate) const HUNYUAN: Architecture = Architecture {
 pub(crate) const HUNYUAN_MOE: Architecture = Architecture {
     hugging_face: "HunYuanMoEV1ForCausalLM",
     examples: &["tencent/Hunyuan-A13B-Instruct"],
-    gguf: "hunyuan-moe",
+    gguf: Some("hunyuan-moe"),
     model_type: "hunyuan_v1_moe",
     keys: &[
         "attention_bias",

@@ -17,7 +17,7 @@ use crate::{Config, Decoder, Error, Mixer, Rope, WeightTypes};
 pub(crate) const JAMBA: Architecture = Architecture {
     hugging_face: "JambaForCausalLM",
     examples: &["ai21labs/AI21-Jamba-Reasoning-3B", "ai21labs/Jamba-v0.1"],
-    gguf: "jamba",
+    gguf: Some("jamba"),
     model_type: "jamba",
     keys: &[
         "attn_layer_offset",

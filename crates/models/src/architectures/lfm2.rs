@@ -15,7 +15,7 @@ use crate::{Config, Decoder, Error, Mixer, Norm, QkNorm, Rope, ShortConvolution,
 pub(crate) const LFM2: Architecture = Architecture {
     hugging_face: "Lfm2ForCausalLM",
     examples: &["LiquidAI/LFM2-1.2B", "LiquidAI/LFM2.5-1.2B-Instruct"],
-    gguf: "lfm2",
+    gguf: Some("lfm2"),
     model_type: "lfm2",
     keys: &[
         "block_auto_adjust_ff_dim",
@@ -51,7 +51,7 @@ pub(crate) const LFM2_VISION: Architecture = Architecture {
 pub(crate) const LFM2_MOE: Architecture = Architecture {
     hugging_face: "Lfm2MoeForCausalLM",
     examples: &["LiquidAI/LFM2-8B-A1B"],
-    gguf: "lfm2moe",
+    gguf: Some("lfm2moe"),
     model_type: "lfm2_moe",
     keys: &[
         "conv_L_cache",

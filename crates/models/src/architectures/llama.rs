@@ -17,7 +17,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     hugging_face: "LlamaForCausalLM",
     alias: None,
     examples: &["meta-llama/Llama-3.2-1B-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"],
-    gguf: "llama",
+    gguf: Some("llama"),
     gguf_of_experts: None,
     model_type: "llama",
     classifies: false,

@@ -17,7 +17,7 @@ use crate::{Channel, Config, Decoder, Error, Norm, QkNorm, Rope, Routing, Scores
 pub(crate) const LLAMA4: Architecture = Architecture {
     hugging_face: "Llama4ForCausalLM",
     examples: &["meta-llama/Llama-Guard-4-12B"],
-    gguf: "llama4",
+    gguf: Some("llama4"),
     model_type: "llama4_text",
     keys: &[
         "attention_bias",

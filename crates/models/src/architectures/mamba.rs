@@ -14,7 +14,7 @@ use crate::{Channel, ChannelStateSpace, Config, Decoder, Error, Mixer, Rope, Wei
 pub(crate) const MAMBA: Architecture = Architecture {
     hugging_face: "MambaForCausalLM",
     examples: &["state-spaces/mamba-2.8b-hf", "state-spaces/mamba-130m-hf"],
-    gguf: "mamba",
+    gguf: Some("mamba"),
     model_type: "mamba",
     keys: &["conv_kernel", "expand", "hidden_act", "layer_norm_epsilon", "state_size", "time_step_rank"],
     complete,

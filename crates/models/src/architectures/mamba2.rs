@@ -13,7 +13,7 @@ use crate::{Channel, Config, Decoder, GatedNorm, Mixer, Rope, StateSpace, StateS
 pub(crate) const MAMBA2: Architecture = Architecture {
     hugging_face: "Mamba2ForCausalLM",
     examples: &["mistralai/Mamba-Codestral-7B-v0.1"],
-    gguf: "mamba2",
+    gguf: Some("mamba2"),
     model_type: "mamba2",
     keys: &[
         "conv_kernel",

@@ -17,7 +17,7 @@ use crate::names::NameTable;
 pub(crate) const MINIMAX_M2: Architecture = Architecture {
     hugging_face: "MiniMaxM2ForCausalLM",
     examples: &["MiniMaxAI/MiniMax-M2"],
-    gguf: "minimax-m2",
+    gguf: Some("minimax-m2"),
     model_type: "minimax_m2",
     keys: &[
         "head_dim",

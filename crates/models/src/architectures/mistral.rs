@@ -29,7 +29,7 @@ pub(crate) const MINISTRAL: Architecture = Architecture {
 pub(crate) const MINISTRAL3: Architecture = Architecture {
     hugging_face: "Ministral3ForCausalLM",
     examples: &["mistralai/Ministral-3-3B-Instruct-2512"],
-    gguf: "mistral3",
+    gguf: Some("mistral3"),
     model_type: "ministral3",
     keys: &[
         "head_dim",

@@ -87,8 +87,8 @@ pub struct Architecture {
     pub alias: Option<&'static str>,
     /// Models that are published on the hub.
     pub examples: &'static [&'static str],
-    /// The name in GGUF's `general.architecture`.
-    pub gguf: &'static str,
+    /// The name in GGUF's `general.architecture`; `None` if llama.cpp does not have the architecture.
+    pub gguf: Option<&'static str>,
     /// The same in files of models with experts, if it is another one.
     pub gguf_of_experts: Option<&'static str>,
     /// The `model_type` in a `config.json`.
@@ -352,8 +352,8 @@ impl Architecture {
     }
 
     /// What the GGUF file of a model of the family calls it.
-    pub(crate) fn gguf_name(&self, has_experts: bool) -> &'static str {
-        self.gguf_of_experts.filter(|_| has_experts).unwrap_or(self.gguf)
+    pub(crate) fn gguf_name(&self, has_experts: bool) -> Option<&'static str> {
+        self.gguf_of_experts.filter(|_| has_experts).or(self.gguf)
     }
 
     /// The architecture with a Hugging Face name. It may be that of a family with another head than that of text, such as
@@ -362,7 +362,8 @@ impl Architecture {
     /// # Errors
     /// If there is none, listing those there are.
     pub fn from_hugging_face(name: &str) -> Result<&'static Architecture, Error> {
-        let found = find(name, |architecture| architecture.hugging_face, |encoder| encoder.hugging_face);
+        let found =
+            find(name, |architecture| Some(architecture.hugging_face), |encoder| encoder.hugging_face);
         let other =
             || ARCHITECTURES.iter().find(|own| own.alias == Some(name)).or_else(|| with_other_head(name));
         match found {
@@ -435,15 +436,15 @@ pub(crate) fn is_bare(name: &str) -> bool {
 
 fn find(
     name: &str,
-    key: fn(&Architecture) -> &'static str,
+    key: fn(&Architecture) -> Option<&'static str>,
     encoder_key: fn(&EncoderArchitecture) -> &'static str,
 ) -> Result<&'static Architecture, Error> {
-    ARCHITECTURES.iter().find(|architecture| key(architecture) == name).ok_or_else(|| {
+    ARCHITECTURES.iter().find(|architecture| key(architecture) == Some(name)).ok_or_else(|| {
         let encoders = ENCODERS.iter().map(encoder_key);
         if encoders.clone().any(|encoder| encoder == name) {
             return Error::NotADecoder { name: name.to_string() };
         }
-        let nearest = nearest_names(name, ARCHITECTURES.iter().map(key).chain(encoders)).join(", ");
+        let nearest = nearest_names(name, ARCHITECTURES.iter().filter_map(key).chain(encoders)).join(", ");
         Error::Architecture { found: name.escape_debug().to_string(), nearest }
     })
 }

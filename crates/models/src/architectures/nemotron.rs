@@ -13,7 +13,7 @@ use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
 pub(crate) const NEMOTRON: Architecture = Architecture {
     hugging_face: "NemotronForCausalLM",
     examples: &["nvidia/Minitron-4B-Base"],
-    gguf: "nemotron",
+    gguf: Some("nemotron"),
     model_type: "nemotron",
     keys: &[
         "attention_bias",

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const NEMOTRON_H: Architecture = Architecture {
     hugging_face: "NemotronHForCausalLM",
     examples: &["nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"],
-    gguf: "nemotron_h",
+    gguf: Some("nemotron_h"),
     gguf_of_experts: Some("nemotron_h_moe"),
     model_type: "nemotron_h",
     keys: &[

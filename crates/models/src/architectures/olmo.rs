@@ -12,7 +12,7 @@ use crate::{Config, Decoder, Error, Norm, Rope, WeightTypes};
 pub(crate) const OLMO: Architecture = Architecture {
     hugging_face: "OlmoForCausalLM",
     examples: &["allenai/OLMo-1B-hf"],
-    gguf: "olmo",
+    gguf: Some("olmo"),
     model_type: "olmo",
     keys: &["attention_bias", "clip_qkv", "head_dim", "hidden_act", "num_key_value_heads"],
     complete,

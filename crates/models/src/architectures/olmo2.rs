@@ -17,7 +17,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 pub(crate) const OLMO2: Architecture = Architecture {
     hugging_face: "Olmo2ForCausalLM",
     examples: &["allenai/OLMo-2-0425-1B-Instruct"],
-    gguf: "olmo2",
+    gguf: Some("olmo2"),
     model_type: "olmo2",
     complete,
     gguf_quirks,

@@ -14,7 +14,7 @@ use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 pub(crate) const OLMOE: Architecture = Architecture {
     hugging_face: "OlmoeForCausalLM",
     examples: &["allenai/OLMoE-1B-7B-0125-Instruct"],
-    gguf: "olmoe",
+    gguf: Some("olmoe"),
     model_type: "olmoe",
     keys: &[
         "attention_bias",

@@ -14,7 +14,7 @@ use crate::{Activation, Config, Decoder, Norm, Norms, QkNorm, Residual, Rope, We
 pub(crate) const PHI: Architecture = Architecture {
     hugging_face: "PhiForCausalLM",
     examples: &["microsoft/phi-2", "microsoft/phi-1_5"],
-    gguf: "phi2",
+    gguf: Some("phi2"),
     model_type: "phi",
     keys: &["head_dim", "hidden_act", "layer_norm_eps", "num_key_value_heads", "partial_rotary_factor"],
     complete,

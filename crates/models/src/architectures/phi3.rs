@@ -12,7 +12,7 @@ use crate::names::NameTable;
 pub(crate) const PHI3: Architecture = Architecture {
     hugging_face: "Phi3ForCausalLM",
     examples: &["microsoft/Phi-3.5-mini-instruct", "microsoft/Phi-4-mini-instruct"],
-    gguf: "phi3",
+    gguf: Some("phi3"),
     model_type: "phi3",
     keys: &[
         "head_dim",

@@ -11,7 +11,7 @@ use crate::config::ConfigKeys;
 pub(crate) const QWEN2: Architecture = Architecture {
     hugging_face: "Qwen2ForCausalLM",
     examples: &["Qwen/Qwen2.5-0.5B-Instruct"],
-    gguf: "qwen2",
+    gguf: Some("qwen2"),
     model_type: "qwen2",
     keys: &[
         "head_dim",

@@ -15,7 +15,7 @@ use crate::{Config, Decoder, Error, Rope, WeightTypes};
 pub(crate) const QWEN2_MOE: Architecture = Architecture {
     hugging_face: "Qwen2MoeForCausalLM",
     examples: &["Qwen/Qwen1.5-MoE-A2.7B-Chat"],
-    gguf: "qwen2moe",
+    gguf: Some("qwen2moe"),
     model_type: "qwen2_moe",
     keys: &[
         "decoder_sparse_step",

@@ -10,7 +10,7 @@ use crate::config::ConfigKeys;
 pub(crate) const QWEN2_VL: Architecture = Architecture {
     hugging_face: "Qwen2VLForConditionalGeneration",
     examples: &["Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2-VL-7B-Instruct"],
-    gguf: "qwen2vl",
+    gguf: Some("qwen2vl"),
     model_type: "qwen2_vl_text",
     complete,
     gguf_keys: |config| rope_sections(config, [16, 24, 24]),

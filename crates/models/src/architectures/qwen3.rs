@@ -11,7 +11,7 @@ use crate::{Config, Decoder, Norm, QkNorm, Rope, WeightTypes};
 pub(crate) const QWEN3: Architecture = Architecture {
     hugging_face: "Qwen3ForCausalLM",
     examples: &["Qwen/Qwen3-0.6B"],
-    gguf: "qwen3",
+    gguf: Some("qwen3"),
     model_type: "qwen3",
     keys: &joined::<{ QWEN2.keys.len() + 1 }>(QWEN2.keys, &["attention_bias"]),
     names: &[QK_NORM_NAMES, NAMES],

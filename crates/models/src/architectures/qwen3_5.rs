@@ -15,7 +15,7 @@ use crate::{Config, Error};
 pub(crate) const QWEN3_5: Architecture = Architecture {
     hugging_face: "Qwen3_5ForCausalLM",
     examples: &["Qwen/Qwen3.5-0.8B-Base"],
-    gguf: "qwen35",
+    gguf: Some("qwen35"),
     model_type: "qwen3_5_text",
     keys: DELTA_KEYS,
     complete,
@@ -37,7 +37,7 @@ pub(crate) const QWEN3_5_VISION: Architecture = Architecture {
 pub(crate) const QWEN3_5_MOE: Architecture = Architecture {
     hugging_face: "Qwen3_5MoeForCausalLM",
     examples: &["Qwen/Qwen3.5-35B-A3B-Base"],
-    gguf: "qwen35moe",
+    gguf: Some("qwen35moe"),
     model_type: "qwen3_5_moe_text",
     keys: DELTA_EXPERT_KEYS,
     complete: complete_experts,

@@ -12,7 +12,7 @@ use crate::config::ConfigKeys;
 pub(crate) const QWEN3_MOE: Architecture = Architecture {
     hugging_face: "Qwen3MoeForCausalLM",
     examples: &["Qwen/Qwen3-30B-A3B"],
-    gguf: "qwen3moe",
+    gguf: Some("qwen3moe"),
     model_type: "qwen3_moe",
     keys: &[
         "attention_bias",

@@ -16,7 +16,7 @@ use crate::{Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope, 
 pub(crate) const QWEN3_NEXT: Architecture = Architecture {
     hugging_face: "Qwen3NextForCausalLM",
     examples: &["Qwen/Qwen3-Next-80B-A3B-Instruct"],
-    gguf: "qwen3next",
+    gguf: Some("qwen3next"),
     model_type: "qwen3_next",
     keys: &joined::<{ DELTA_KEYS.len() + EXPERT_KEYS.len() + LAYER_KEYS.len() }>(
         DELTA_EXPERT_KEYS,

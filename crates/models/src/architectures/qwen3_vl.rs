@@ -14,7 +14,7 @@ use crate::{Config, Error};
 pub(crate) const QWEN3_VL: Architecture = Architecture {
     hugging_face: "Qwen3VLForConditionalGeneration",
     examples: &["Qwen/Qwen3-VL-4B-Instruct", "Qwen/Qwen3-VL-8B-Instruct"],
-    gguf: "qwen3vl",
+    gguf: Some("qwen3vl"),
     model_type: "qwen3_vl_text",
     keys: &["attention_bias", "head_dim", "hidden_act", "num_key_value_heads", "rms_norm_eps"],
     complete,
@@ -26,7 +26,7 @@ pub(crate) const QWEN3_VL: Architecture = Architecture {
 pub(crate) const QWEN3_VL_MOE: Architecture = Architecture {
     hugging_face: "Qwen3VLMoeForConditionalGeneration",
     examples: &["Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen/Qwen3-VL-235B-A22B-Instruct"],
-    gguf: "qwen3vlmoe",
+    gguf: Some("qwen3vlmoe"),
     model_type: "qwen3_vl_moe_text",
     keys: &[
         "attention_bias",

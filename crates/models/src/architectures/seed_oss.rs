@@ -11,7 +11,7 @@ use crate::config::ConfigKeys;
 pub(crate) const SEED_OSS: Architecture = Architecture {
     hugging_face: "SeedOssForCausalLM",
     examples: &["ByteDance-Seed/Seed-OSS-36B-Instruct"],
-    gguf: "seed_oss",
+    gguf: Some("seed_oss"),
     model_type: "seed_oss",
     keys: &joined::<{ LLAMA.keys.len() + 1 }>(LLAMA.keys, &["attention_out_bias"]),
     complete,

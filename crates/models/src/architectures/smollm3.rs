@@ -12,7 +12,7 @@ use crate::{Config, Decoder, Rope, WeightTypes};
 pub(crate) const SMOLLM3: Architecture = Architecture {
     hugging_face: "SmolLM3ForCausalLM",
     examples: &["HuggingFaceTB/SmolLM3-3B"],
-    gguf: "smollm3",
+    gguf: Some("smollm3"),
     model_type: "smollm3",
     keys: &[
         "attention_bias",

@@ -16,7 +16,7 @@ use crate::{Config, Decoder, Error, Norm, Norms, QkNorm, Rope, WeightTypes};
 pub(crate) const STABLELM: Architecture = Architecture {
     hugging_face: "StableLmForCausalLM",
     examples: &["stabilityai/stablelm-2-1_6b"],
-    gguf: "stablelm",
+    gguf: Some("stablelm"),
     model_type: "stablelm",
     keys: &[
         "hidden_act",

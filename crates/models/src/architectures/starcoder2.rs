@@ -14,7 +14,7 @@ use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
 pub(crate) const STARCODER2: Architecture = Architecture {
     hugging_face: "Starcoder2ForCausalLM",
     examples: &["bigcode/starcoder2-3b"],
-    gguf: "starcoder2",
+    gguf: Some("starcoder2"),
     model_type: "starcoder2",
     keys: &["head_dim", "hidden_act", "norm_epsilon", "num_key_value_heads", "sliding_window", "use_bias"],
     complete,

@@ -3,7 +3,7 @@
 use graph::ops::{RopeStyle, Unary};
 use weights::{MetaValue, Metadata, Strings};
 
-use super::refusal;
+use super::{not_in_llama_cpp, refusal};
 use crate::checkpoint::YES_AND_NO;
 use crate::key;
 use crate::rope::ENDLESS;
@@ -381,11 +381,7 @@ impl Encoder {
         mut metadata: Metadata,
     ) -> Result<Metadata, Error> {
         let known = EncoderArchitecture::from_gguf(gguf).filter(|architecture| architecture.in_llama_cpp);
-        let Some(architecture) = known else {
-            let message =
-                format!("llama.cpp has no architecture for {}: take its own files", config.architecture);
-            return Err(refusal(config, message));
-        };
+        let architecture = known.ok_or_else(|| not_in_llama_cpp(config))?;
         if let Some(problem) = self.gguf_problem(gguf) {
             return Err(refusal(config, problem));
         }

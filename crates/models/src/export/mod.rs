@@ -63,8 +63,9 @@ impl GgufForm {
             let message = "`rope_interleave` has no key in GGUF files, whose latents turn neighbouring dims";
             return Err(refusal(config, message));
         }
+        let name = architecture.gguf_name(config.experts.is_some());
         Ok(GgufForm {
-            name: architecture.gguf_name(config.experts.is_some()),
+            name: name.ok_or_else(|| not_in_llama_cpp(config))?,
             names: (architecture.gguf_names)(&|name| checkpoint.canonical_names().contains_key(name)),
             norms_lack_1: zero_centered_norms,
             joins_gates: gguf_joins_gates,
@@ -281,4 +282,10 @@ fn names_weight(name: &str) -> bool {
 /// A complaint about what a checkpoint is.
 fn refusal(config: &Config, message: impl Into<String>) -> Error {
     Error::config(&config.source_name, message)
+}
+
+/// That there are no GGUF files of a configuration's architecture.
+fn not_in_llama_cpp(config: &Config) -> Error {
+    let name = &config.architecture;
+    refusal(config, format!("llama.cpp has no architecture for {name}: take its own files"))
 }

@@ -205,7 +205,13 @@ fn checkpoints_written_as_gguf_compute_the_same() {
                 refused.push(golden.name);
                 continue;
             }
-            Err(problem) => panic!("{}: {problem}", golden.name),
+            Err(problem) => {
+                let name = golden.checkpoint().config.architecture;
+                let known = Architecture::from_hugging_face(&name).unwrap().gguf.is_some();
+                let refusal = format!("llama.cpp has no architecture for {name}: take its own files");
+                assert!(!known && problem.contains(&refusal), "{}: {problem}", golden.name);
+                continue;
+            }
         };
         check_tensors(&golden, &path);
         let written = golden.open_path(&path, None);
@@ -528,7 +534,8 @@ fn rope_style_can_be_set_for_gguf_files_only() {
 fn every_architecture_has_a_golden() {
     let found: Vec<String> = goldens().iter().map(|golden| golden.checkpoint().config.architecture).collect();
     // Llama is proven by the real models.
-    let makes_text = |architecture: &&Architecture| architecture.gguf != "llama" && !architecture.classifies;
+    let makes_text =
+        |architecture: &&Architecture| architecture.gguf != Some("llama") && !architecture.classifies;
     for architecture in ARCHITECTURES.iter().filter(makes_text) {
         assert!(found.iter().any(|name| name == architecture.hugging_face), "{}", architecture.hugging_face);
     }
