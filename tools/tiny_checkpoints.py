@@ -45,8 +45,8 @@ LONG_LENGTH = 420
 LONG: set[str] = {
     "llama4", "llama4_vision",
     "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
-    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
-    "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
+    "qwen3_next", "qwen3_next_dense", "olmo_hybrid", "olmo_hybrid_rotated", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "falcon_mamba", "falcon_mamba_biases", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
     "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25", "falcon_alibi",
 }
@@ -438,11 +438,29 @@ MODELS = {
     "falcon_sequential": ("Falcon", {
         **TEN, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "tie_word_embeddings": False,
     }),
+    # Without positions, and with them; layers of both kinds have their norms in other places.
+    "olmo_hybrid": ("OlmoHybrid", {
+        **SMALLER, "num_hidden_layers": 3, "layer_types": [LINEAR, LINEAR, "full_attention"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 5,
+        "linear_value_head_dim": 7, "rope_parameters": None,
+    }),
+    "olmo_hybrid_rotated": ("OlmoHybrid", {
+        **SMALLER, "layer_types": ["full_attention", LINEAR], "num_attention_heads": 2, "num_key_value_heads": 2,
+        "linear_allow_neg_eigval": False, "linear_conv_kernel_dim": 3, **TIED,
+    }),
     "arcee": ("Arcee", {**TEN, "rope_parameters": THETA}),
     # Slopes, positions and biases that bf16 rounds.
     "falcon_alibi": ("Falcon", {
         **TEN, "alibi": True, "num_attention_heads": 20, "multi_query": False, "parallel_attn": False, "bias": True,
         "ffn_hidden_size": 24,
+    }),
+    # Heads of an odd number of pairs, a dense block, and a rope that is stretched in layers without window alone.
+    "mellum": ("Mellum", {
+        **SMALLER, "num_hidden_layers": 4, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+        "sliding_window": 11, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "num_mtp_layers": 1, "rope_parameters": {
+            "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
     }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
@@ -536,6 +554,12 @@ MODELS = {
         "conv_kernel": 3, "chunk_size": 64, "use_bias": True, "use_conv_bias": False, "time_step_limit": [0.2, 0.7], **TIED,
     }),
     "mamba": ("Mamba", {"hidden_size": 30, "state_size": 5, "conv_kernel": 3, "time_step_rank": 3, "vocab_size": 64}),
+    "falcon_mamba": ("FalconMamba", {
+        "hidden_size": 20, "vocab_size": 64, "state_size": 7, "time_step_rank": 3, "conv_kernel": 3, "layer_norm_epsilon": 1e-4,
+    }),
+    "falcon_mamba_biases": ("FalconMamba", {
+        "hidden_size": 24, "vocab_size": 64, "state_size": 5, "use_bias": True, "use_conv_bias": False, "mixer_rms_eps": 0.01,
+    }),
     # Experts in addition to a block that every token gets, and no positions.
     "granite_hybrid": ("GraniteMoeHybrid", {
         **STATE_SPACE, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 4,
@@ -610,6 +634,7 @@ GGUF = {
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True,
+    "mellum": False,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -620,6 +645,8 @@ GGUF_NAMES = {
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
     "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
+# Those that the package `gguf` does not know yet, and one whose tensors are called the same.
+GGUF_TENSORS = {"mellum": "dots1"}
 # Those whose GGUF files llama.cpp's converter writes.
 CONVERTED = {
     "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
@@ -984,9 +1011,9 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if name == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    if name == "exaone4":
+    if name in ("exaone4", "mellum"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    if name == "gemma3":
+    if name in ("gemma3", "mellum"):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
@@ -1012,7 +1039,7 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     if getattr(config, "shared_expert_intermediate_size", None):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
-    architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == spelled)
+    architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == GGUF_TENSORS.get(spelled, spelled))
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for stored, weight in stacked(as_in_gguf(spelled, config, weights)).items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
@@ -1030,6 +1057,30 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
                 writer.add_tensor(apart, matrix.contiguous().numpy())
             continue
         writer.add_tensor(target, weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_mamba(path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
+    """A Falcon-Mamba as GGUF, where it calls itself a Mamba."""
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.add_context_length(2**20)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_ssm_conv_kernel(config.conv_kernel)
+    writer.add_ssm_inner_size(config.intermediate_size)
+    writer.add_ssm_state_size(config.state_size)
+    writer.add_ssm_time_step_rank(config.time_step_rank)
+    writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
+    writer.add_ssm_dt_b_c_rms(True)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MAMBA, config.num_hidden_layers)
+    for stored, weight in weights.items():
+        weight = -weight.exp() if stored.endswith("A_log") else weight.squeeze(1) if weight.dim() == 3 else weight
+        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -1114,7 +1165,7 @@ def write(name: str, family: str, settings: dict) -> None:
         settings = {**settings, "max_position_embeddings": 512}
     if family.startswith("GPT2"):
         del settings["rope_parameters"]
-    if family.startswith("Mamba"):
+    if family.startswith(("Mamba", "FalconMamba")):
         del settings["intermediate_size"]
     if "vision_config" in settings:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
@@ -1135,6 +1186,8 @@ def write(name: str, family: str, settings: dict) -> None:
     if name in PREDICTING:
         add_prediction(folder / "model.safetensors", config.get_text_config().hidden_size)
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
+    if name == "falcon_mamba":
+        write_mamba(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if family == "NemotronH" and "moe" not in settings["layers_block_type"]:

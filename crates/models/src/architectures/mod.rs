@@ -34,6 +34,7 @@ mod llama;
 mod llama4;
 mod mamba;
 mod mamba2;
+mod mellum;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
@@ -166,6 +167,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3::QWEN3,
     qwen3::QWEN3_CLASSIFIER,
     qwen3_moe::QWEN3_MOE,
+    mellum::MELLUM,
     qwen3_vl::QWEN3_VL,
     qwen3_vl::QWEN3_VL_MOE,
     qwen3_next::QWEN3_NEXT,
@@ -229,6 +231,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     lfm2::LFM2_VISION,
     mamba2::MAMBA2,
     mamba::MAMBA,
+    mamba::FALCON_MAMBA,
     granite_hybrid::GRANITE_HYBRID,
     falcon_h1::FALCON_H1,
     nemotron_h::NEMOTRON_H,

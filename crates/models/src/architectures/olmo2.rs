@@ -57,7 +57,7 @@ fn complete_olmo3(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 /// OLMo 3, whose files call themselves so, stretches the ropes of layers without window alone.
-fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+pub(super) fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     if config.attention.window.is_some() && config.local_rope.is_none() && config.rope.scaling.is_some() {
         config.local_rope = Some(RopeConfig { scaling: None, ..config.rope.clone() });
     }

@@ -193,6 +193,7 @@ fn state_space(keys: GgufKeys<'_>) -> Result<Option<StateSpaceConfig>, Error> {
         conv_width: 0,
         step_limit: [0.0, f32::INFINITY],
         gate_last: false,
+        norm_eps: None,
     };
     let Some(mut space) = key::block_from_gguf(defaults, keys)? else { return Ok(None) };
     let rank = keys.size("ssm.time_step_rank")?;

@@ -474,6 +474,7 @@ pub(crate) mod tests {
                 conv_width: 4,
                 step_limit: [0.0, f32::INFINITY],
                 gate_last: false,
+                norm_eps: None,
             };
             Config { state_space: Some(space), feed_forward: 0, ..small() }
         };

@@ -171,6 +171,8 @@ const NOT_AS_GGUF: &[&str] = &[
     "falcon_alibi",
     // Gates behind norms.
     "falcon_h1_norms",
+    // Norms in state spaces with another `eps` than usual.
+    "falcon_mamba_biases",
     // Blocks one after the other: llama.cpp's Falcon has them side by side.
     "falcon_sequential",
     // A second embedding of fewer rows than the first.
