@@ -44,8 +44,6 @@ const CIRCLES: &[&str] = &[
     "cpu/kernels: bounded_top_k top_k",
     "cpu/kernels/attention: dots tile",
     "cpu/kernels/linear: bf16 functions matrix panel prepare simd weights",
-    "python: model session",
-    "python/pipelines: answers wakeups",
 ];
 
 fn repository() -> PathBuf {
