@@ -11,7 +11,8 @@ const LAYERS: &[&[&str]] = &[
     &["conformance", "engine", "models", "sources", "text"],
     &["pipelines", "cpu"],
     &["serve"],
-    &["cli", "perihelion"],
+    &["perihelion"],
+    &["cli"],
     &["python"],
 ];
 
