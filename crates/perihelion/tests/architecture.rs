@@ -11,7 +11,8 @@ const LAYERS: &[&[&str]] = &[
     &["conformance", "engine", "models", "sources", "text"],
     &["pipelines", "cpu"],
     &["serve"],
-    &["cli", "perihelion"],
+    &["perihelion"],
+    &["cli"],
     &["python"],
 ];
 
@@ -43,8 +44,6 @@ const CIRCLES: &[&str] = &[
     "cpu/kernels: bounded_top_k top_k",
     "cpu/kernels/attention: dots tile",
     "cpu/kernels/linear: bf16 functions matrix panel prepare simd weights",
-    "python: model session",
-    "python/pipelines: answers wakeups",
 ];
 
 fn repository() -> PathBuf {
