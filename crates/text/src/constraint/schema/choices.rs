@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::ORIGIN;
+use super::draft::Draft;
 use super::logic::Logic;
 use super::negation::{beyond_properties, is_exact, negate};
-use super::rewriter::Draft;
 use crate::ConstraintError;
 
 /// The most alternatives that conditions are multiplied to here.
