@@ -6,7 +6,7 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight, Target}
 use graph::{Op, Type};
 use tensor::{Bytes, MappedFile, Tensor};
 
-use crate::kernels::linear::{self, PackedMatrix};
+use crate::kernels::linear::{self, PackedMatrix, weights};
 use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::{
@@ -190,7 +190,7 @@ impl Device for Cpu {
             Op::MatMul(_) => matmul::packing(node, position),
             Op::Linear(op) => linear::packing(op, node, position),
             Op::ExpertLinear(_) => linear::expert_packing(node, position),
-            Op::QMatMul(op) => (position == 1).then(|| linear::layout(op.encoding)),
+            Op::QMatMul(op) => (position == 1).then(|| weights::layout(op.encoding)),
             Op::GptqMatMul(op) => gptq::packing(*op, position),
             Op::Conv(conv) => conv::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),
@@ -201,17 +201,17 @@ impl Device for Cpu {
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
-            linear::COLUMNS => linear::pack_columns(&self.pool, weight),
+            weights::COLUMNS => weights::pack_columns(&self.pool, weight),
             layout if layout.starts_with("filter.") => conv::pack(layout, weight),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
-            layout => linear::pack(&self.pool, layout, weight),
+            layout => weights::pack(&self.pool, layout, weight),
         }
     }
 
     fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
         let shape = ty.static_shape()?;
         match layout {
-            linear::COLUMNS => match *shape.dims() {
+            weights::COLUMNS => match *shape.dims() {
                 [k, n] => PackedMatrix::bytes_of(ty.dtype, &[n, k]),
                 _ => None,
             },
@@ -237,17 +237,17 @@ impl Device for Cpu {
         match &weight.layout[..] {
             fp8::LAYOUT => fp8::save(&self.pool, weight),
             layout if layout.starts_with("filter.") => conv::save(weight),
-            _ => linear::save(&self.pool, weight),
+            _ => weights::save(&self.pool, weight),
         }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::load(ty, bytes),
-            linear::COLUMNS => linear::load_columns(ty, bytes),
+            weights::COLUMNS => weights::load_columns(ty, bytes),
             layout if layout.starts_with("filter.") => conv::load(layout, ty, bytes),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::load(layout, ty, bytes),
-            layout => linear::load(layout, ty, bytes),
+            layout => weights::load(layout, ty, bytes),
         }
     }
 }

@@ -38,10 +38,6 @@ const CIRCLES: &[&str] = &[
     "tensor: mapped storage",
     // One concept: a graph holds ops, and the ops of control flow hold graphs.
     "graph: graph ops",
-    "cpu: cpu kernels",
-    "cpu/kernels: bounded_top_k top_k",
-    "cpu/kernels/attention: dots tile",
-    "cpu/kernels/linear: bf16 functions matrix panel prepare simd weights",
     "python: model session",
     "python/pipelines: answers wakeups",
 ];

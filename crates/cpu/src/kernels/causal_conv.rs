@@ -11,7 +11,7 @@ use engine::{Kernel, KernelCall};
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
 use super::sequence_state::{SequenceRun, SequenceStates};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 

@@ -9,7 +9,7 @@ use graph::ops;
 
 use super::norm::sum;
 use super::operands::{elements, elements_mut, view};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 

@@ -8,7 +8,7 @@ use tensor::DType;
 use super::floats::{self, is_float};
 use super::operands::{elements, elements_mut, view};
 use super::softmax::{RowKernel, largest, softmax_with, weights};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
 

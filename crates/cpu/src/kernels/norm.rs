@@ -9,7 +9,7 @@ use engine::{Kernel, KernelCall};
 
 use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
-use super::variant::{Variant, fastest, variants};
+use crate::variant::{Variant, fastest, variants};
 use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 

@@ -12,7 +12,7 @@ use tensor::{AlignedBytes, DType, Shape};
 
 use super::floats::{self, is_float};
 use super::operands::view;
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 

@@ -12,7 +12,7 @@ use super::convert::Half;
 use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use super::softmax_columns;
-use super::variant::{Variant, fastest, variants};
+use crate::variant::{Variant, fastest, variants};
 use crate::vec::{LANES, Simd, exp, with_scratch};
 use crate::{Cpu, Pool};
 

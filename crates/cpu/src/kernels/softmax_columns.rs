@@ -3,8 +3,8 @@
 //! Bound by memory: a band is read three times, row by row, and summed along the axis in order.
 
 use super::disjoint::Disjoint;
-use super::variant::{Variant, variants};
 use crate::Pool;
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, exp};
 
 /// Columns of a band at most: a run of 4 KiB in each row, since each row may lie in a page of its own.

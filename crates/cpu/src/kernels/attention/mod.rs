@@ -28,12 +28,12 @@ use tensor::{DType, bf16, f16};
 
 use self::plan::Plan;
 pub use self::plan::{Attention, Chosen, RANGE, TILE_ROWS};
+pub(super) use self::plan::{SCORES_STRIDE, TILES};
 pub use self::tile::Job;
-pub(super) use self::tile::{SCORES_STRIDE, TILES};
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, length};
 use super::operands::{elements, elements_mut, view};
-use super::variant::{Variant, fastest, variants};
+use crate::variant::{Variant, fastest, variants};
 use crate::vec::{Scalar, with_scratch};
 use crate::{Cpu, Error, Pool};
 

@@ -4,16 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::dots::{self, Dots};
-use super::plan::{Attention, Chosen, Plan, QueryTile, RANGE, TILE_ROWS, TILES_AT_ONCE, partial_len};
+use super::plan::{
+    Attention, Chosen, Plan, QueryTile, RANGE, SCORES_STRIDE, TILE_ROWS, TILES, TILES_AT_ONCE, partial_len,
+};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
-
-/// Tiles of keys in a range.
-pub(in crate::kernels) const TILES: usize = RANGE / TILE;
-
-/// From one row of scores to the next: a line more than the range, so that rows do not compete for cache sets.
-pub(in crate::kernels) const SCORES_STRIDE: usize = RANGE + LANES;
 
 /// Everything a task reads, and where it writes.
 pub struct Job<'a, T> {

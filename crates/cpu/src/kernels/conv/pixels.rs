@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::Geometry;
 use crate::kernels::every::{even_lanes, join_every};
 use crate::kernels::matmul::ROW;
-use crate::kernels::variant::variants;
+use crate::variant::variants;
 use crate::vec::{LANES, Simd};
 
 /// Writes some terms of the sums, a step's, to panels or rows.

@@ -23,7 +23,7 @@ use super::operands::{self, Conv};
 use crate::Pool;
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::matmul::{Form, LeftRows, Product, ROW, TileKernel, tile_size};
-use crate::kernels::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, with_scratch};
 
 /// Elements that a part works on, if it has more than one row of the product's tiles: five eighths of a second cache of

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::activation::Activation;
-use super::panel::ROWS;
-use super::simd::Isa;
+use super::simd::{Isa, ROWS};
 use crate::vec::Simd;
 
 /// What follows the products and biases.
