@@ -9,7 +9,7 @@ use super::plan::{
 };
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
-use crate::vec::{LANES, Scalar, Simd, exp, tanh};
+use crate::vec::{self, LANES, Scalar, Simd, exp, tanh};
 
 /// Everything a task reads, and where it writes.
 pub struct Job<'a, T> {
@@ -579,13 +579,13 @@ unsafe fn score_rows<S: Simd, T: Scalar, const R: usize, const C: usize>(
 #[inline(always)]
 fn bound<S: Simd>(s: S, scores: &mut [f32], cap: f32) {
     let cap = s.splat(cap);
-    for tile in scores.chunks_exact_mut(LANES) {
-        // SAFETY: a chunk has sixteen values.
-        unsafe {
-            let score = s.load(tile.as_ptr());
-            s.store(tile.as_mut_ptr(), s.mul(cap, tanh(s, s.div(score, cap))));
-        }
-    }
+    vec::map(
+        s,
+        scores,
+        [],
+        #[inline(always)]
+        |score, []| s.mul(cap, tanh(s, s.div(score, cap))),
+    );
 }
 
 /// Turns the scores at `from..to` into weights and returns their maximum and the sum of the weights.
@@ -598,20 +598,16 @@ fn weigh<S: Simd>(s: S, scores: &mut [f32], from: usize, to: usize) -> (f32, f32
     scores[..from - start].fill(f32::NEG_INFINITY);
     scores[to - start..].fill(f32::NEG_INFINITY);
     let mut largest = s.splat(f32::NEG_INFINITY);
-    for tile in scores.chunks_exact(LANES) {
-        // SAFETY: a chunk has sixteen values.
-        largest = s.max(largest, unsafe { s.load(tile.as_ptr()) });
+    for tile in scores.as_chunks::<LANES>().0 {
+        largest = s.max(largest, vec::load(s, tile));
     }
     let largest = s.largest(largest);
     let shift = s.splat(shift(largest));
     let mut sum = s.splat(0.0);
-    for tile in scores.chunks_exact_mut(LANES) {
-        // SAFETY: a chunk has sixteen values.
-        unsafe {
-            let weight = exp(s, s.sub(s.load(tile.as_ptr()), shift));
-            s.store(tile.as_mut_ptr(), weight);
-            sum = s.add(sum, weight);
-        }
+    for tile in scores.as_chunks_mut::<LANES>().0 {
+        let weight = exp(s, s.sub(vec::load(s, tile), shift));
+        vec::store(s, tile, weight);
+        sum = s.add(sum, weight);
     }
     (largest, s.sum(sum))
 }
@@ -808,22 +804,20 @@ fn fold<S: Simd, T>(
         (old[row], new[row]) = (state[row] - shift, partial[row] - shift);
         state[row] = if state[row] > partial[row] { state[row] } else { partial[row] };
     }
-    // SAFETY: the arrays have sixteen values.
-    let (old, new) =
-        unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
+    let (old, new) = (s.to_array(exp(s, vec::load(s, &old))), s.to_array(exp(s, vec::load(s, &new))));
     let dims = call.width().next_multiple_of(LANES);
     for row in (0..tile.rows).filter(|&row| visible[row].0 < visible[row].1) {
         state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
         let (old, new) = (s.splat(old[row]), s.splat(new[row]));
         let state = &mut state[2 * LANES + row * dims..][..dims];
         let partial = &partial[2 * LANES + row * dims..][..dims];
-        for (state, partial) in state.chunks_exact_mut(LANES).zip(partial.chunks_exact(LANES)) {
-            // SAFETY: chunks have sixteen values.
-            unsafe {
-                let sum = s.mul(s.load(state.as_ptr()), old);
-                s.store(state.as_mut_ptr(), s.fma(s.load(partial.as_ptr()), new, sum));
-            }
-        }
+        vec::map(
+            s,
+            state,
+            [partial],
+            #[inline(always)]
+            |state, [partial]| s.fma(partial, new, s.mul(state, old)),
+        );
     }
 }
 
@@ -836,10 +830,13 @@ fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) 
         // SAFETY: one task finishes each tile, and tiles do not share rows.
         let out = unsafe { call.out.part(tile.row(call, row, width)) };
         let sum = s.splat(state[LANES + row]);
-        let values = &state[2 * LANES + row * stride..][..stride];
-        for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
-            // SAFETY: a chunk of values has sixteen, and the rest is as long as it says.
-            unsafe { s.store_partial(out.as_mut_ptr(), s.div(s.load(values.as_ptr()), sum), out.len()) };
-        }
+        let values = &state[2 * LANES + row * stride..][..width];
+        vec::map(
+            s,
+            out,
+            [values],
+            #[inline(always)]
+            |_, [value]| s.div(value, sum),
+        );
     }
 }
