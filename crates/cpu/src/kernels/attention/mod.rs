@@ -17,6 +17,8 @@
 
 pub(super) mod dots;
 mod plan;
+mod scores;
+mod sums;
 mod tile;
 
 use std::sync::Arc;
