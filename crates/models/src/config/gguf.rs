@@ -268,7 +268,7 @@ fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
     // Files say how many groups there are, and not how they are ranked.
     let best = if experts.routing.scores == Scores::Sigmoid { 2 } else { 1 };
     let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
-    experts.routing.groups = ExpertGroups::of(groups, best);
+    experts.routing.groups = ExpertGroups::from_config(groups, best);
     Ok(Some(experts))
 }
 

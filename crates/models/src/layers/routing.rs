@@ -124,7 +124,7 @@ impl Routing {
 
 impl ExpertGroups {
     /// Those of a configuration that says how many there are and how many are chosen, unless that leaves all experts.
-    pub(crate) fn of(groups: (Option<usize>, Option<usize>), best: usize) -> Option<ExpertGroups> {
+    pub(crate) fn from_config(groups: (Option<usize>, Option<usize>), best: usize) -> Option<ExpertGroups> {
         let (Some(count), Some(chosen)) = groups else { return None };
         (count > 1 && chosen != count).then_some(ExpertGroups { count, chosen, best })
     }
