@@ -177,7 +177,7 @@ impl<'r> Locator<'r> {
             self.set.model = repo.repo_id().to_string();
             (self.name, self.home) = (Some(name), Some(Arc::clone(&repo)));
         }
-        match repo.inside().map(str::to_string).filter(|file| WeightsFormat::of_file_name(file).is_some()) {
+        match repo.inside().map(str::to_string).filter(|file| WeightsFormat::from_file_name(file).is_some()) {
             Some(file) if repo.file_exists(&file)? => self.add_of(repo, &file),
             Some(file) => Err(repo.missing(&file)),
             None => self.choose(repo),
@@ -324,7 +324,7 @@ impl<'r> Locator<'r> {
             hub: self.request.hub.clone(),
             ..RepoOptions::default()
         };
-        Ok(Arc::new(HuggingFaceRepo::of_name(name, options)?))
+        Ok(Arc::new(HuggingFaceRepo::from_name(name, options)?))
     }
 }
 
@@ -451,7 +451,7 @@ impl FileSet {
             }
             _ => {}
         }
-        let weights = Weights::of_shards(self.header_files()?, self.index()?.as_deref())?;
+        let weights = Weights::from_shards(self.header_files()?, self.index()?.as_deref())?;
         let folder = match (format, &self.home) {
             (WeightsFormat::Gguf, Home::Repo(repo)) => repo.place(),
             (WeightsFormat::Gguf, _) => self.folder_of_paths(),
@@ -539,7 +539,7 @@ impl FileSet {
 
     /// The format that the name of the first promises.
     fn format(&self) -> Option<WeightsFormat> {
-        WeightsFormat::of_file_name(match self.weights.first()? {
+        WeightsFormat::from_file_name(match self.weights.first()? {
             WeightLocation::Here(path) => path,
             WeightLocation::InRepo(name) => Path::new(name),
             WeightLocation::Web(file) => Path::new(file.name()),
@@ -630,7 +630,7 @@ impl LocalFiles {
         let weights = match (&self.weights[..], index_beside(&self.weights)) {
             (several, Some(index)) => {
                 let files = several.iter().map(|path| WeightFile::open(path));
-                Weights::of_shards(files.collect::<Result<_, _>>()?, Some(&index))
+                Weights::from_shards(files.collect::<Result<_, _>>()?, Some(&index))
             }
             ([one], None) => Weights::open(one),
             ([first, ..], None) if weights_format(&self.weights)? == WeightsFormat::Gguf => {
@@ -664,7 +664,7 @@ impl WeightLocation {
 /// If a suffix is unknown, or there are several formats.
 pub fn weights_format(paths: &[PathBuf]) -> Result<WeightsFormat, Error> {
     let wrong = |fix: &str| Err(Error::Field { field: "weight_path", value: listed(paths), fix: fix.into() });
-    let formats: Vec<_> = paths.iter().map(WeightsFormat::of_file_name).collect();
+    let formats: Vec<_> = paths.iter().map(WeightsFormat::from_file_name).collect();
     match formats.first() {
         _ if formats.contains(&None) => {
             wrong("give files that end in .gguf, .safetensors, .bin, .pt or .pth")
