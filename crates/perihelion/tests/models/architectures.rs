@@ -394,7 +394,10 @@ pub(crate) fn written_as_gguf(
     let path = std::env::temp_dir().join(format!("perihelion-{}-{name}-{mix}.gguf", std::process::id()));
     let options = QuantizeOptions::new(Mix::find(mix).unwrap());
     let written = quantize(checkpoint, own.path(), &options, &path, &mut |_, _| ());
-    Ok((path, written.map_err(|error| error.to_string())?.dtypes))
+    // Errors name the configuration, of which this one is a copy.
+    let [copy, original] = [own.path(), folder].map(|folder| folder.display().to_string());
+    let written = written.map_err(|error| error.to_string().replace(&copy, &original));
+    Ok((path, written?.dtypes))
 }
 
 /// A file has the tensors of the one that llama.cpp's tools made of the same checkpoint, where there is one.
