@@ -379,6 +379,22 @@ impl Field for Vec<usize> {
     }
 }
 
+/// A number for each layer, likewise.
+impl Field for Vec<f64> {
+    fn kind(&self) -> &'static str {
+        "a list of numbers"
+    }
+
+    fn read_json(&mut self, value: &Value) -> Option<()> {
+        *self = value.as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
+        Some(())
+    }
+
+    fn to_json(&self) -> Value {
+        self.clone().into()
+    }
+}
+
 /// A flag for each layer, likewise.
 impl Field for Vec<bool> {
     fn kind(&self) -> &'static str {

@@ -12,6 +12,7 @@ use weights::{Format, Metadata};
 
 use crate::checkpoint::is_norm_of_stream;
 use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
+use crate::layers::XIELU;
 use crate::mix::layer_of;
 use crate::names::NameTable;
 use crate::stored::transposed;
@@ -125,6 +126,7 @@ impl GgufFile {
         let mut tensors = known_tensors(checkpoint, joins_gates);
         let holds_factors = Architecture::from_hugging_face(&name).is_ok_and(|own| own.gguf_holds_factors);
         let config = if holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
+        let config = take_activations(checkpoint, config, &mut tensors)?;
         let metadata = metadata::of_config(checkpoint, &config, gguf)?;
         stack(&mut tensors, &config);
         for tensor in &mut tensors {
@@ -161,7 +163,7 @@ impl GgufFile {
     }
 }
 
-/// The tensors of a checkpoint that the model takes, by their GGUF names; gates of experts in one with what they multiply
+/// The tensors of a checkpoint that the model takes, by their GGUF names; gates in one with what they multiply
 /// only if `joins_gates`.
 fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
@@ -198,7 +200,7 @@ fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor
                 rows = vec![used];
             }
             let tensor = ExportTensor::whole_float(name.clone(), tensor).made_of(vec![stored.clone()]);
-            let parts = checkpoint.gguf_parts(name);
+            let parts = if joins_gates { Vec::new() } else { checkpoint.gguf_parts(name) };
             for (part, rows) in &parts {
                 tensors.push(tensor.clone().named(part).with_rows(rows.to_vec()));
             }
@@ -217,6 +219,29 @@ fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor
         }
     }
     tensors
+}
+
+/// Moves the numbers of activations, which GGUF files hold in their metadata, from the tensors to the configuration.
+fn take_activations(
+    checkpoint: &Checkpoint,
+    mut config: Config,
+    tensors: &mut Vec<ExportTensor>,
+) -> Result<Config, Error> {
+    let is_number = |tensor: &ExportTensor| tensor.name.contains(".ffn_act_");
+    if !tensors.iter().any(is_number) {
+        return Ok(config);
+    }
+    tensors.retain(|tensor| !is_number(tensor));
+    let mut all = vec![[0.0; XIELU.len()]; config.layers];
+    for (layer, numbers) in all.iter_mut().enumerate() {
+        for (number, name) in numbers.iter_mut().zip(XIELU) {
+            // Of a header that is planned with, there are no values.
+            let tensor = checkpoint.tensor(&format!("blk.{layer}.ffn_act_{name}.weight"))?;
+            *number = tensor.map_or(0.0, |tensor| tensor.to_f32_vec()[0]);
+        }
+    }
+    config.lists.xielu = Some(all);
+    Ok(config)
 }
 
 /// The columns of what is a vector to the graph and a matrix in files.
