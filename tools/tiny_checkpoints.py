@@ -45,8 +45,8 @@ LONG_LENGTH = 420
 LONG: set[str] = {
     "llama4", "llama4_vision",
     "gpt_oss", "gpt_oss_clamped", "gemma3n", "gemma3n_vision", "gemma4", "gemma4_vision", "gemma4_unified",
-    "qwen3_next", "qwen3_next_dense", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
-    "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "mamba2", "mamba2_biases", "mamba", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
+    "qwen3_next", "qwen3_next_dense", "olmo_hybrid", "olmo_hybrid_rotated", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
+    "lfm2", "lfm2_biases", "lfm2_moe", "lfm2_moe_plain", "lfm3", "lfm3_plain", "mamba2", "mamba2_biases", "mamba", "falcon_mamba", "falcon_mamba_biases", "granite_hybrid", "granite_hybrid_dense", "granite_hybrid_full",
     "falcon_h1", "falcon_h1_norms", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "nemotron_h_groups", "jamba", "jamba_dense", "bamba",
     "deepseek_v2", "deepseek_v2_greedy", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa", "kimi_k25", "falcon_alibi",
 }
@@ -517,6 +517,16 @@ MODELS = {
     "falcon_sequential": ("Falcon", {
         **TEN, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "tie_word_embeddings": False,
     }),
+    # Without positions, and with them; layers of both kinds have their norms in other places.
+    "olmo_hybrid": ("OlmoHybrid", {
+        **SMALLER, "num_hidden_layers": 3, "layer_types": [LINEAR, LINEAR, "full_attention"], "num_attention_heads": 3,
+        "num_key_value_heads": 1, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 5,
+        "linear_value_head_dim": 7, "rope_parameters": {"rope_type": "default", "rope_theta": None},
+    }),
+    "olmo_hybrid_rotated": ("OlmoHybrid", {
+        **SMALLER, "layer_types": [LINEAR, "full_attention"], "num_attention_heads": 2, "num_key_value_heads": 2,
+        "linear_allow_neg_eigval": False, "linear_conv_kernel_dim": 3, **TIED,
+    }),
     "arcee": ("Arcee", {**TEN, "rope_parameters": THETA}),
     "cwm": ("Cwm", {
         **TEN, "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 11, "mlp_bias": True,
@@ -535,6 +545,62 @@ MODELS = {
     "falcon_alibi": ("Falcon", {
         **TEN, "alibi": True, "num_attention_heads": 20, "multi_query": False, "parallel_attn": False, "bias": True,
         "ffn_hidden_size": 24,
+    }),
+    # Heads of an odd number of pairs, a dense block, and a rope that is stretched in layers without window alone.
+    "mellum": ("Mellum", {
+        **SMALLER, "num_hidden_layers": 4, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+        "sliding_window": 11, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "num_mtp_layers": 1, "rope_parameters": {
+            "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
+    }),
+    # Another number of heads in each layer, whose gates are one for a head, and dims that are rotated in part.
+    "laguna": ("Laguna", {
+        **SMALLER, "num_hidden_layers": 3, "num_attention_heads_per_layer": [4, 6, 2], "head_dim": 10, "num_experts": 5,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 10, "shared_expert_intermediate_size": 14, "moe_routed_scaling_factor": 2.5,
+        "sliding_window": 11, "layer_types": ["full_attention", "sliding_attention", "full_attention"], "rope_parameters": {
+            "full_attention": {**YARN, "partial_rotary_factor": 0.6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 1.0},
+        },
+    }),
+    "laguna_elements": ("Laguna", {
+        **SMALLER, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "gating": "per-element",
+        "shared_expert_intermediate_size": 10, "moe_router_logit_softcapping": 0.7, "mlp_layer_types": ["sparse", "dense"],
+        "rope_parameters": {"full_attention": THETA}, **TIED,
+    }),
+    "afmoe": ("Afmoe", {
+        **SMALLER, "num_hidden_layers": 4, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+        "num_shared_experts": 2, "route_scale": 2.5, "sliding_window": 11, "mup_enabled": True,
+    }),
+    # Embeddings that are not multiplied, and other layers with a window.
+    "afmoe_plain": ("Afmoe", {
+        **SMALLER, "num_hidden_layers": 3, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+        "num_shared_experts": 1, "num_dense_layers": 2, "sliding_window": 11, "global_attn_every_n_layers": 2, **TIED,
+    }),
+    # Layers of all three kinds, and those of one without gates and norms behind blocks.
+    "lfm3": ("Lfm3", {
+        **SMALLER, "num_hidden_layers": 5, "head_dim": 10, "sliding_window": 19, "conv_L_cache": 5, "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        }, **TIED,
+    }),
+    "lfm3_plain": ("Lfm3", {
+        **SMALLER, "layer_types": ["full_attention", "conv"], "head_dim": 8, "conv_bias": True, "use_sandwich_norm": False,
+        "use_attention_gate": False, "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 500.0},
+        },
+    }),
+    "youtu": ("Youtu", {
+        **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "q_lora_rank": 13, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4,
+        "v_head_dim": 9, **TIED,
+    }),
+    # Values of fewer dims than keys, and twice as many of both in layers with a window.
+    "mimo_v2": ("MiMoV2Flash", {
+        **SMALLER, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 12, "v_head_dim": 7,
+        "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "sliding_window": 11, "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.334},
+        },
     }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
@@ -628,6 +694,12 @@ MODELS = {
         "conv_kernel": 3, "chunk_size": 64, "use_bias": True, "use_conv_bias": False, "time_step_limit": [0.2, 0.7], **TIED,
     }),
     "mamba": ("Mamba", {"hidden_size": 30, "state_size": 5, "conv_kernel": 3, "time_step_rank": 3, "vocab_size": 64}),
+    "falcon_mamba": ("FalconMamba", {
+        "hidden_size": 20, "vocab_size": 64, "state_size": 7, "time_step_rank": 3, "conv_kernel": 3, "layer_norm_epsilon": 1e-4,
+    }),
+    "falcon_mamba_biases": ("FalconMamba", {
+        "hidden_size": 24, "vocab_size": 64, "state_size": 5, "use_bias": True, "use_conv_bias": False, "mixer_rms_eps": 0.01,
+    }),
     # Experts in addition to a block that every token gets, and no positions.
     "granite_hybrid": ("GraniteMoeHybrid", {
         **STATE_SPACE, "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 4,
@@ -702,6 +774,7 @@ GGUF = {
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
+    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -710,8 +783,10 @@ GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3", "gpt_neox": "gptneox", "gpt_neox_sequential": "gptneox",
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
-    "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
+    "mimo_v2": "mimo2", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
+# Those that the package `gguf` does not know yet, and one whose tensors are called the same.
+GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35"}
 # Those whose GGUF files llama.cpp's converter writes.
 CONVERTED = {
     "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
@@ -1017,6 +1092,10 @@ def as_in_gguf(spelled: str, config: transformers.PretrainedConfig, weights: dic
         if "query_key_value" in name:
             kv_heads = len(weight) // config.head_dim - config.num_attention_heads
             weight = grouped(weight, kv_heads // 2, config.head_dim)
+        # Corrections of scores and sinks have a leaf.
+        name = name.replace("experts.e_score_correction_bias", "gate.e_score_correction_bias")
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("expert_bias", "expert_bias.bias")
+        name = name.replace("attention_sink_bias", "attention_sink_bias.weight")
         if spelled == "nemotron" and name.endswith("norm.weight"):
             weight = weight + 1.0
         if match := re.fullmatch(r"(.*_layernorm)\.norms\.(\d+)(.*)", name):
@@ -1044,8 +1123,12 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         config.intermediate_size = config.ffn_hidden_size
         config.num_key_value_heads = config.num_kv_heads if config.new_decoder_architecture else 1
     writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_head_count(getattr(config, "num_attention_heads_per_layer", None) or config.num_attention_heads)
+    kv_heads = config.num_key_value_heads
+    if name == "mimo_v2":
+        kv_heads = [kv_heads * (2 if kind == "sliding_attention" else 1) for kind in config.layer_types]
+        writer.add_float32("mimo2.attention.value_scale", config.attention_value_scale)
+    writer.add_head_count_kv(kv_heads)
     if has("rms_norm_eps"):
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     else:
@@ -1078,13 +1161,13 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if name == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    if name == "exaone4":
+    if name in ("exaone4", "mellum", "laguna", "mimo_v2"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    if name == "gemma3":
+    if name in ("gemma3", "mellum", "laguna", "mimo_v2"):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
     if getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
+        writer.add_value_length(config.v_head_dim if name == "mimo_v2" else config.head_dim)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
     if spelled.startswith("granite"):
@@ -1112,7 +1195,17 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_xielu_alpha_n(numbers("alpha_n"))
         writer.add_xielu_beta(numbers("beta"))
         writer.add_xielu_eps(numbers("eps"))
-    architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == spelled)
+    if name in ("afmoe", "laguna", "mimo_v2"):
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_norm(True)
+        scale = {"afmoe": "route_scale", "laguna": "moe_routed_scaling_factor", "mimo_v2": "routed_scaling_factor"}
+        writer.add_expert_weights_scale(getattr(config, scale[name]))
+        writer.add_leading_dense_block_count(1)
+    if name == "afmoe":
+        writer.add_expert_shared_count(config.num_shared_experts)
+    if name == "laguna":
+        writer.add_rope_dimension_count_swa(config.head_dim)
+    architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == GGUF_TENSORS.get(spelled, spelled))
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for stored, weight in stacked(as_in_gguf(spelled, config, weights)).items():
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
@@ -1130,6 +1223,30 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
                 writer.add_tensor(apart, matrix.contiguous().numpy())
             continue
         writer.add_tensor(target, weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_mamba(path: Path, config: transformers.PretrainedConfig, weights: dict) -> None:
+    """A Falcon-Mamba as GGUF, where it calls itself a Mamba."""
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.add_context_length(2**20)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_ssm_conv_kernel(config.conv_kernel)
+    writer.add_ssm_inner_size(config.intermediate_size)
+    writer.add_ssm_state_size(config.state_size)
+    writer.add_ssm_time_step_rank(config.time_step_rank)
+    writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
+    writer.add_ssm_dt_b_c_rms(True)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MAMBA, config.num_hidden_layers)
+    for stored, weight in weights.items():
+        weight = -weight.exp() if stored.endswith("A_log") else weight.squeeze(1) if weight.dim() == 3 else weight
+        writer.add_tensor(names.get_name(stored, (".weight", ".bias")), weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -1214,7 +1331,7 @@ def write(name: str, family: str, settings: dict) -> None:
         settings = {**settings, "max_position_embeddings": 512}
     if family.startswith("GPT2"):
         del settings["rope_parameters"]
-    if family.startswith("Mamba"):
+    if family.startswith(("Mamba", "FalconMamba")):
         del settings["intermediate_size"]
     if "vision_config" in settings:
         settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
@@ -1235,6 +1352,8 @@ def write(name: str, family: str, settings: dict) -> None:
     if name in PREDICTING:
         add_prediction(folder / "model.safetensors", config.get_text_config().hidden_size)
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
+    if name == "falcon_mamba":
+        write_mamba(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if family == "NemotronH" and "moe" not in settings["layers_block_type"]:
@@ -1251,6 +1370,18 @@ def write(name: str, family: str, settings: dict) -> None:
         kinds = {"linear_attention": "mamba", "full_attention": "attention"}
         described["layer_types"] = [kinds[kind] for kind in described["layer_types"]]
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    if name.startswith("olmo_hybrid"):
+        # As it is published: `transformers` parts filters into equal shares, and gives norms of both kinds of layers one name.
+        weights = load_file(folder / "model.safetensors")
+        for stem in [name.removesuffix("q_conv1d.weight") for name in weights if name.endswith("q_conv1d.weight")]:
+            parts = [f"{stem}{part}_conv1d.weight" for part in "qkv"]
+            sizes = [len(weights[f"{stem}{part}_proj.weight"]) for part in "qkv"]
+            shares = torch.cat([weights[part] for part in parts]).split(sizes)
+            weights |= {part: share.clone() for part, share in zip(parts, shares)}
+        kinds = {f".{layer}.": kind for layer, kind in enumerate(config.layer_types)}
+        spelled = lambda name: name.replace("feedforward_layer_norm", "post_attention_layernorm") if any(
+            place in name and kind == "full_attention" for place, kind in kinds.items()) else name
+        save_file({spelled(name): weight for name, weight in weights.items()}, folder / "model.safetensors", {"format": "pt"})
     if name == "ministral3":
         # As older files have it.
         described = json.loads((folder / "config.json").read_text())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use cpu::Cpu;
-use engine::devices::Platform;
 use engine::{CompileCache, InferenceSession};
+use perihelion::driver::PLATFORM;
 use pipelines::config::{HuggingFaceRepo, Layers, Origin, PipelineConfig};
 use pipelines::{ClassificationModel, CompiledPlan, EmbeddingModel, Machine, Plan, TextModel, Tokenizer};
 use tensor::Bytes;
@@ -16,9 +16,6 @@ use crate::exit;
 use crate::parse;
 use crate::progress::Progress;
 use crate::transfer::Transfer;
-
-/// The devices of this build.
-static PLATFORM: Platform = Platform::new(|| Arc::new(Cpu::new(0)));
 
 /// How many threads.
 #[derive(clap::Args, Clone, Copy)]
@@ -47,11 +44,6 @@ impl ThreadArguments {
     pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
         session(self.threads)
     }
-}
-
-/// The devices of this build.
-pub(crate) fn platform() -> &'static Platform {
-    &PLATFORM
 }
 
 /// A session on so many threads of the CPU; 0 is one per core.

@@ -203,6 +203,8 @@ impl Tolerance {
 mod tests {
     use std::collections::BTreeSet;
 
+    use graph::DeviceRef;
+
     use super::*;
 
     #[test]
@@ -222,6 +224,20 @@ mod tests {
         let covered: BTreeSet<&str> = problems.iter().map(|problem| problem.op.name()).collect();
         let missing: Vec<&str> = Op::names().filter(|name| !covered.contains(name)).collect();
         assert_eq!(missing, ["weight", "print", "custom", "inplace_custom"]);
+    }
+
+    #[test]
+    fn results_are_where_operands_are() {
+        for problem in problems().iter().filter(|problem| !problem.op.places_results()) {
+            let mut graph = Graph::new("there");
+            let device = DeviceRef::Gpu(1);
+            let types = problem.types().into_iter().map(|ty| Type { device, ..ty });
+            let operands: Vec<Value> =
+                types.enumerate().map(|(i, ty)| graph.input(format!("operand{i}"), ty)).collect();
+            let results = graph.push(problem.op.clone(), &operands).unwrap();
+            let is_there = |result: &Value| operands.is_empty() || graph.ty(*result).device == device;
+            assert!(results.iter().all(is_there), "{}", problem.name);
+        }
     }
 
     #[test]

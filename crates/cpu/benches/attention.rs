@@ -12,7 +12,7 @@ use perihelion_cpu::kernels::kv_cache::{KvLayout, RaggedBatch, store};
 use perihelion_cpu::kernels::matmul::{self, MatmulShape, Matrix, matmul_with};
 use perihelion_cpu::kernels::norm::{self, Norm, norm_with};
 use perihelion_cpu::kernels::softmax::{self, softmax_with};
-use perihelion_cpu::kernels::variant::Variant;
+use perihelion_cpu::variant::Variant;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with("--")).collect();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use engine::Target;
 
-use crate::kernels::variant::Variant;
 use crate::targets::ChosenTarget;
+use crate::variant::Variant;
 use crate::{InstructionSet, Pool};
 
 /// The CPU: a pool of threads and the instruction set that its kernels may use.

@@ -6,7 +6,7 @@ use engine::{Device, Kernel, Marker, NodeTypes, PackError, PackedWeight, Target}
 use graph::{Op, Type};
 use tensor::{Bytes, MappedFile, Tensor};
 
-use crate::kernels::linear::{self, PackedMatrix};
+use crate::kernels::linear::{self, PackedMatrix, weights};
 use crate::kernels::matmul::{self, attention};
 use crate::kernels::non_maximum_suppression::NonMaximumSuppressionKernel;
 use crate::kernels::{
@@ -68,12 +68,7 @@ impl Device for Cpu {
             Op::Constant(_) | Op::Weight(_) | Op::Print(_) | Op::Custom(_) => None,
             Op::Unary(function) => Some(unary::kernel(self, *function, dtype)?),
             Op::Binary(function) => Some(binary::kernel(self, *function, dtype, like_result(node).next())?),
-            Op::Select(_) => {
-                // The condition of a selection among truth values has their type too.
-                let in_place = like_result(node).find(|&position| position > 0);
-                let width = node.outputs[0].dtype.block().bytes;
-                kernel(select::SelectKernel { in_place, width, pool: pool() })
-            }
+            Op::Select(_) => select::kernel(like_result(node), node.outputs[0].dtype, pool()),
             // The reference packs floats of less than a byte.
             Op::Cast(cast) if cast.to.is_sub_byte() => None,
             Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),
@@ -190,7 +185,7 @@ impl Device for Cpu {
             Op::MatMul(_) => matmul::packing(node, position),
             Op::Linear(op) => linear::packing(op, node, position),
             Op::ExpertLinear(_) => linear::expert_packing(node, position),
-            Op::QMatMul(op) => (position == 1).then(|| linear::layout(op.encoding)),
+            Op::QMatMul(op) => (position == 1).then(|| weights::layout(op.encoding)),
             Op::GptqMatMul(op) => gptq::packing(*op, position),
             Op::Conv(conv) => conv::packing(self, conv, node, position),
             Op::Fp8Product(op) => fp8::packing(*op, node, position),
@@ -201,17 +196,17 @@ impl Device for Cpu {
     fn pack(&self, layout: &str, weight: &Tensor) -> Result<PackedWeight, PackError> {
         match layout {
             fp8::LAYOUT => fp8::pack(&self.pool, weight),
-            linear::COLUMNS => linear::pack_columns(&self.pool, weight),
+            weights::COLUMNS => weights::pack_columns(&self.pool, weight),
             layout if layout.starts_with("filter.") => conv::pack(layout, weight),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::pack(&self.pool, layout, weight),
-            layout => linear::pack(&self.pool, layout, weight),
+            layout => weights::pack(&self.pool, layout, weight),
         }
     }
 
     fn packed_bytes(&self, layout: &str, ty: &Type) -> Option<usize> {
         let shape = ty.static_shape()?;
         match layout {
-            linear::COLUMNS => match *shape.dims() {
+            weights::COLUMNS => match *shape.dims() {
                 [k, n] => PackedMatrix::bytes_of(ty.dtype, &[n, k]),
                 _ => None,
             },
@@ -237,17 +232,17 @@ impl Device for Cpu {
         match &weight.layout[..] {
             fp8::LAYOUT => fp8::save(&self.pool, weight),
             layout if layout.starts_with("filter.") => conv::save(weight),
-            _ => linear::save(&self.pool, weight),
+            _ => weights::save(&self.pool, weight),
         }
     }
 
     fn load_packed(&self, layout: &str, ty: &Type, bytes: Bytes) -> Result<PackedWeight, String> {
         match layout {
             fp8::LAYOUT => fp8::load(ty, bytes),
-            linear::COLUMNS => linear::load_columns(ty, bytes),
+            weights::COLUMNS => weights::load_columns(ty, bytes),
             layout if layout.starts_with("filter.") => conv::load(layout, ty, bytes),
             layout if layout.starts_with(gptq::LAYOUT) => gptq::load(layout, ty, bytes),
-            layout => linear::load(layout, ty, bytes),
+            layout => weights::load(layout, ty, bytes),
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod limits;
 mod nvtx;
 mod targets;
 mod threads;
+pub mod variant;
 pub mod vec;
 
 pub use cpu::Cpu;

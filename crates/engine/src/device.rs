@@ -208,13 +208,6 @@ pub trait Marker: Send + Sync {
     fn pop(&self);
 }
 
-/// For [`tensor::Buffer::to`].
-impl From<&dyn Device> for DeviceSpec {
-    fn from(device: &dyn Device) -> DeviceSpec {
-        device.spec()
-    }
-}
-
 /// A node as lowering sees it: the op and the types around it.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeTypes<'a> {

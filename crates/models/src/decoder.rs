@@ -1,17 +1,23 @@
 //! A decoder-only transformer as a value, and the graph, sizes and counts that follow from it.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use graph::ops::{Gather, RaggedPositions};
 use graph::{Builder, Dim, Graph, Type, Value};
 use tensor::DType;
+use weights::Metadata;
 
 use crate::layers::{
     Alibi, Attention, Cached, Channel, ClassificationHead, Context, LayerEmbedding, Mixer, Norm, Norms,
     Streams, Temperature, WeightTypes,
 };
+use crate::model::Part;
 use crate::state::{self, LayerState, State};
-use crate::{Error, Rope};
+use crate::{Config, Error, Model, Output, Rope};
+
+/// The weights of layers that files have though the layers read the keys and values of earlier ones.
+const OF_KEYS: [&str; 3] = ["attn_k", "attn_v", "attn_k_norm"];
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,17 +88,6 @@ pub struct Residual {
     pub scale: f32,
 }
 
-/// The output of a decoder's graph, for the rows that the input [`state::OUTPUT_ROWS`] names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DecoderOutput {
-    /// f32[outputs, hidden]: the hidden states after the last norm.
-    Hidden,
-    /// f32[outputs, vocab].
-    Logits,
-    /// f32[outputs, labels]: the scores of the head, before any activation.
-    Scores,
-}
-
 impl Decoder {
     /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16, with the inputs of
     /// [`Decoder::inputs`].
@@ -104,14 +99,13 @@ impl Decoder {
     /// If `page_size` is not a power of two or is less than 16, or `output` is `Scores` and the decoder has no head.
     pub fn build(
         &self,
-        output: DecoderOutput,
-        name: &str,
+        output: Output,
         weights: &dyn WeightTypes,
         page_size: usize,
         cache_dtype: DType,
     ) -> Result<Graph, Error> {
         assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
-        let mut graph = Builder::new(name);
+        let mut graph = Builder::new(if output == Output::Scores { "classifier" } else { "decoder" });
         let inputs = self.inputs(page_size, cache_dtype).into_iter();
         let inputs: HashMap<String, Value> =
             inputs.map(|(name, ty)| (name.clone(), graph.input(name, ty))).collect();
@@ -170,16 +164,16 @@ impl Decoder {
     }
 
     /// What becomes of the last layer's result: f32[outputs, hidden], or f32[outputs, streams, hidden] → f32[outputs, ..]
-    fn results(&self, context: &mut Context<'_>, output: DecoderOutput, rows: Value) -> Result<Value, Error> {
+    fn results(&self, context: &mut Context<'_>, output: Output, rows: Value) -> Result<Value, Error> {
         let rows = match self.streams {
             Some(streams) => streams.merge(context, "outputs".into(), rows)?, // [outputs, hidden]
             None => rows,
         };
         let rows = self.norm.build(context, "output_norm", self.hidden, rows)?;
         match output {
-            DecoderOutput::Hidden => Ok(rows),
-            DecoderOutput::Logits => self.logits(context, rows),
-            DecoderOutput::Scores => self.head.as_ref().expect("a decoder with a head").scores(context, rows),
+            Output::Hidden => Ok(rows),
+            Output::Logits => self.logits(context, rows),
+            Output::Scores => self.head.as_ref().expect("a decoder with a head").scores(context, rows),
         }
     }
 
@@ -193,15 +187,6 @@ impl Decoder {
         }
         let logits = context.scale(logits, self.logit_scale)?;
         context.softcap(logits, self.logit_softcap)
-    }
-
-    /// Scores if the model has a head for them, else logits; hidden states if it has no head.
-    pub(crate) fn output(&self) -> DecoderOutput {
-        match self.head {
-            Some(_) => DecoderOutput::Scores,
-            None if self.bare => DecoderOutput::Hidden,
-            None => DecoderOutput::Logits,
-        }
     }
 
     /// What is kept between steps.
@@ -234,7 +219,7 @@ impl Decoder {
 
     /// The state, and where in it each layer has its part.
     pub(crate) fn state_and_locations(&self) -> (State, Vec<LayerState>) {
-        let mut state = State { per_token: Vec::new(), per_sequence: Vec::new() };
+        let mut state = State::default();
         let mut locations: Vec<LayerState> = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
             let Some(mixer) = layer.mixer.block() else {
@@ -267,6 +252,83 @@ impl Decoder {
         let table = context.weight("position_embd.weight", [rows, self.hidden])?;
         let positions = context.graph.embedding(table, positions)?;
         Ok(context.graph.add(x, positions)?)
+    }
+}
+
+impl From<Decoder> for Model {
+    fn from(decoder: Decoder) -> Model {
+        let state = decoder.state();
+        let batch = [state::TOKENS, state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE];
+        let table = (!state.per_sequence.is_empty()).then_some(state::STATE_TABLE);
+        let hidden = (decoder.output() != Output::Hidden).then_some(Output::Hidden);
+        Model {
+            inputs: batch.into_iter().chain([state::OUTPUT_ROWS]).chain(table).collect(),
+            state,
+            outputs: std::iter::once(decoder.output()).chain(hidden).collect(),
+            vocab: decoder.vocab,
+            hidden: decoder.hidden,
+            context_length: decoder.context_length,
+            token_types: 1,
+            head: decoder.head.clone(),
+            parts: vec![Box::new(decoder)],
+            parameters: OnceLock::new(),
+        }
+    }
+}
+
+impl Part for Decoder {
+    /// Scores if the model has a head for them, else logits; hidden states if it has no head.
+    fn output(&self) -> Output {
+        match self.head {
+            Some(_) => Output::Scores,
+            None if self.bare => Output::Hidden,
+            None => Output::Logits,
+        }
+    }
+
+    fn graph(
+        &self,
+        output: Output,
+        weights: &dyn WeightTypes,
+        page_size: usize,
+        cache_dtype: DType,
+    ) -> Result<Graph, Error> {
+        self.build(output, weights, page_size, cache_dtype)
+    }
+
+    fn layers(&self) -> Vec<[String; 2]> {
+        let layers = self.layers.iter();
+        layers.map(|layer| [layer.mixer.summary().unwrap_or_default(), layer.channel.summary()]).collect()
+    }
+
+    fn experts_of(&self, weight: &str) -> Option<[usize; 2]> {
+        let (layer, stem) = weight.strip_prefix("blk.")?.split_once('.')?;
+        let experts = match self.layers.get(layer.parse::<usize>().ok()?)?.channel {
+            Channel::Experts(experts) => experts,
+            Channel::GatedAndExperts(both) => both.experts,
+            Channel::Gated(_) | Channel::Plain(_) | Channel::None => return None,
+        };
+        stem.contains("_exps.").then_some([experts.count, experts.per_token])
+    }
+
+    /// The weights for keys and values of layers that read those of others.
+    fn idle_weights(&self) -> Vec<String> {
+        let others = self
+            .layers
+            .iter()
+            .enumerate()
+            .filter(|(_, layer)| layer.mixer.block().is_some_and(|mixer| mixer.keys_of().is_some()));
+        others.flat_map(|(index, _)| OF_KEYS.map(|stem| format!("blk.{index}.{stem}.weight"))).collect()
+    }
+
+    fn gguf_metadata(
+        &self,
+        config: &Config,
+        gguf: &str,
+        weights: &dyn WeightTypes,
+        metadata: Metadata,
+    ) -> Result<Metadata, Error> {
+        self.metadata(config, gguf, weights, metadata)
     }
 }
 

@@ -1,11 +1,17 @@
 //! An encoder as a value, and the graph and counts that follow from it.
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use graph::ops::{Broadcast, RaggedPositions, Transpose};
 use graph::{Builder, Dim, Graph, Type, Value};
 use tensor::{DType, Tensor};
+use weights::Metadata;
 
 use crate::layers::{ClassificationHead, Context, Experts, Gated, Norm, Plain, SelfAttention, Texts};
-use crate::{Error, Rope, WeightTypes};
+use crate::model::Part;
+use crate::state::{self, State};
+use crate::{Config, Error, Model, Output, Rope, WeightTypes};
 
 /// A transformer encoder: texts become hidden states.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,14 +45,12 @@ pub struct Encoder {
 /// What keeps a key out: far below any score, and finite, so that no difference of two is NaN.
 const BEYOND: f32 = -1e30;
 
-/// The output of an encoder's graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EncoderOutput {
-    /// f32[tokens, hidden]: the hidden states after the last layer.
-    Hidden,
-    /// f32[batch, labels]: the scores of the head, before any activation.
-    Logits,
-}
+/// What names of heads of encoders begin with, after those of wrappers: other tasks, and layers behind the pooling, which
+/// are no part of the graph.
+const HEADS: &[&str] =
+    &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_", "head.", "decoder.", "dense_2.", "dense_3."];
+/// Wrappers of encoders.
+const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet.", "gte.", "new."];
 
 /// A table of learned positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,33 +130,24 @@ pub enum EncoderNorms {
 }
 
 impl Encoder {
-    /// Tokens of the longest text that there are positions for.
-    pub fn context_length(&self) -> usize {
-        self.context_length
-    }
-
-    /// The graph of a ragged batch of texts: `tokens: u32[tokens]`, those of all texts end to end, and
-    /// `row_offsets: u32[batch + 1]`, where each starts. The graph of logits has the input `token_types: u32[tokens]` too
-    /// if [`Encoder::reads_token_types`].
+    /// The graph of a ragged batch of texts: [`state::TOKENS`] and [`state::ROW_OFFSETS`]. The graph of scores has the input
+    /// [`state::TOKEN_TYPES`] too if [`Encoder::reads_token_types`].
     ///
     /// # Errors
     /// If a weight is missing from `weights`.
     ///
     /// # Panics
-    /// If `output` is logits and the encoder has no head.
-    pub fn build(
-        &self,
-        output: EncoderOutput,
-        name: &str,
-        weights: &dyn WeightTypes,
-    ) -> Result<Graph, Error> {
-        let mut graph = Builder::new(name);
+    /// If `output` is scores and the encoder has no head, or it is logits.
+    pub fn build(&self, output: Output, weights: &dyn WeightTypes) -> Result<Graph, Error> {
+        assert_ne!(output, Output::Logits, "encoders make no text");
+        let scores = output == Output::Scores;
+        let mut graph = Builder::new(if scores { "classifier" } else { "encoder" });
         let batch = Dim::symbol("batch");
-        let tokens = graph.input("tokens", Type::new(DType::U32, ["tokens"]));
+        let tokens = graph.input(state::TOKENS, Type::new(DType::U32, ["tokens"]));
         let offsets = Type::new(DType::U32, [&batch + &Dim::from(1)]);
-        let row_offsets = graph.input("row_offsets", offsets);
-        let token_types = (output == EncoderOutput::Logits && self.reads_token_types())
-            .then(|| graph.input("token_types", Type::new(DType::U32, ["tokens"])));
+        let row_offsets = graph.input(state::ROW_OFFSETS, offsets);
+        let token_types = (scores && self.reads_token_types())
+            .then(|| graph.input(state::TOKEN_TYPES, Type::new(DType::U32, ["tokens"])));
         let shared = Texts { row_offsets, bias: None, ropes: Vec::new(), windows: Vec::new() };
         let (hidden, prefix) = (self.hidden, String::new());
         let mut context = Context { graph, weights, hidden, prefix, shared };
@@ -171,7 +166,7 @@ impl Encoder {
         if let Some(norm) = self.final_norm {
             x = norm.build(&mut context, "output_norm", self.hidden, x)?;
         }
-        if output == EncoderOutput::Logits {
+        if scores {
             x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
         }
         Ok(context.graph.finish(&[x])?)
@@ -259,6 +254,70 @@ impl Encoder {
             Some(norm) => norm.build(context, "token_embd_norm", self.hidden, x),
             None => Ok(x),
         }
+    }
+}
+
+impl From<Encoder> for Model {
+    fn from(encoder: Encoder) -> Model {
+        let types = encoder.reads_token_types().then_some(state::TOKEN_TYPES);
+        let scores = encoder.head.as_ref().map(|_| Output::Scores);
+        Model {
+            inputs: [state::TOKENS, state::ROW_OFFSETS].into_iter().chain(types).collect(),
+            state: State::default(),
+            outputs: scores.into_iter().chain([Output::Hidden]).collect(),
+            vocab: encoder.vocab,
+            hidden: encoder.hidden,
+            context_length: encoder.context_length,
+            token_types: encoder.token_types.unwrap_or(1),
+            head: encoder.head.clone(),
+            parts: vec![Box::new(encoder)],
+            parameters: OnceLock::new(),
+        }
+    }
+}
+
+impl Part for Encoder {
+    fn output(&self) -> Output {
+        if self.head.is_some() { Output::Scores } else { Output::Hidden }
+    }
+
+    fn graph(
+        &self,
+        output: Output,
+        weights: &dyn WeightTypes,
+        _page_size: usize,
+        _cache_dtype: DType,
+    ) -> Result<Graph, Error> {
+        self.build(output, weights)
+    }
+
+    fn layers(&self) -> Vec<[String; 2]> {
+        let words = |EncoderLayer { attention, feed_forward, .. }: &EncoderLayer| {
+            let heads = format!("{}, {} dims each", attention.heads, attention.head_dim);
+            [heads, feed_forward.width().to_string()]
+        };
+        self.layers.iter().map(words).collect()
+    }
+
+    fn is_of_other_head(&self, name: &str) -> bool {
+        let own = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)).unwrap_or(name);
+        HEADS.iter().any(|head| own.starts_with(head))
+    }
+
+    /// Positions before the first that is used are left out.
+    fn gguf_rows(&self, weight: &str) -> Option<Range<usize>> {
+        let Positions { rows, first } = self.positions.filter(|_| weight == "position_embd.weight")?;
+        (first > 0).then_some(first..rows)
+    }
+
+    fn gguf_metadata(
+        &self,
+        config: &Config,
+        gguf: &str,
+        weights: &dyn WeightTypes,
+        metadata: Metadata,
+    ) -> Result<Metadata, Error> {
+        self.metadata(config, gguf, weights, metadata)
     }
 }
 

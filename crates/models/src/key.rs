@@ -314,6 +314,26 @@ impl Field for f32 {
     }
 }
 
+/// In a `config.json` alone: GGUF files hold f32.
+impl Field for f64 {
+    fn kind(&self) -> &'static str {
+        "a number"
+    }
+
+    fn read_json(&mut self, value: &Value) -> Option<()> {
+        *self = value.as_f64()?;
+        Some(())
+    }
+
+    fn to_json(&self) -> Value {
+        (*self).into()
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        vec![*self]
+    }
+}
+
 impl Field for bool {
     fn kind(&self) -> &'static str {
         "true or false"
@@ -358,56 +378,29 @@ impl<const N: usize> Field for [f32; N] {
     }
 }
 
-/// A size for each layer, in a `config.json` alone: GGUF lists have their own readers.
-impl Field for Vec<usize> {
+/// A value for each layer, in a `config.json` alone: GGUF lists have their own readers.
+impl<F: Field + Default> Field for Vec<F> {
     fn kind(&self) -> &'static str {
-        "a list of whole numbers"
+        match F::default().kind() {
+            "true or false" => "a list of flags",
+            "a whole number" => "a list of whole numbers",
+            _ => "a list of numbers",
+        }
     }
 
     fn read_json(&mut self, value: &Value) -> Option<()> {
-        let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
-        *self = value.as_array()?.iter().map(size).collect::<Option<_>>()?;
-        Some(())
+        let values = value.as_array()?;
+        self.clear();
+        self.resize_with(values.len(), F::default);
+        self.iter_mut().zip(values).try_for_each(|(field, value)| field.read_json(value))
     }
 
     fn to_json(&self) -> Value {
-        self.clone().into()
+        self.iter().map(Field::to_json).collect()
     }
 
     fn numbers(&self) -> Vec<f64> {
-        self.iter().map(|&size| size as f64).collect()
-    }
-}
-
-/// A number for each layer, likewise.
-impl Field for Vec<f64> {
-    fn kind(&self) -> &'static str {
-        "a list of numbers"
-    }
-
-    fn read_json(&mut self, value: &Value) -> Option<()> {
-        *self = value.as_array()?.iter().map(Value::as_f64).collect::<Option<_>>()?;
-        Some(())
-    }
-
-    fn to_json(&self) -> Value {
-        self.clone().into()
-    }
-}
-
-/// A flag for each layer, likewise.
-impl Field for Vec<bool> {
-    fn kind(&self) -> &'static str {
-        "a list of flags"
-    }
-
-    fn read_json(&mut self, value: &Value) -> Option<()> {
-        *self = value.as_array()?.iter().map(Value::as_bool).collect::<Option<_>>()?;
-        Some(())
-    }
-
-    fn to_json(&self) -> Value {
-        self.clone().into()
+        self.iter().flat_map(Field::numbers).collect()
     }
 }
 

@@ -154,6 +154,37 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
+    /// Names matrices or vectors that are stored apart as one, in which the rows of each follow those of the one before.
+    ///
+    /// # Errors
+    /// If one is missing, if they have other columns or dtypes, or if their columns are in an order of their own.
+    pub(crate) fn join(&mut self, parts: &[String], target: String) -> Result<(), Error> {
+        if !parts.iter().any(|part| self.has(part)) {
+            return Ok(());
+        }
+        let mut stored = Vec::with_capacity(parts.len());
+        let mut first = None;
+        for name in parts {
+            let refuse = |message: String| Err(Error::Weight { name: name.clone(), message });
+            let Some(part) = self.names.remove(name) else {
+                return refuse("missing from the checkpoint".into());
+            };
+            if part.order().is_some() {
+                return refuse("has permuted columns (desc_act), which are not supported here".into());
+            }
+            let Some((dtype, shape)) = describe(self.weights, &part) else {
+                return refuse("is not a matrix".into());
+            };
+            let own = (dtype, shape.get(1..).map(<[usize]>::to_vec));
+            if *first.get_or_insert_with(|| own.clone()) != own {
+                return refuse(format!("is {dtype}{shape}, which does not follow `{}`", parts[0]));
+            }
+            stored.push(part);
+        }
+        self.names.insert(target, Stored::Joined(stored));
+        Ok(())
+    }
+
     /// Names queries, keys and values of matrices and biases `attn_qkv` that hold, for each key and value head, the query
     /// heads that it serves, the key head and the value head.
     ///

@@ -83,7 +83,7 @@ enum Role {
 }
 
 impl Role {
-    fn of(name: &str) -> Role {
+    fn for_name(name: &str) -> Role {
         match name {
             "output.weight" => return Role::Output,
             "token_embd.weight" | "per_layer_token_embd.weight" => return Role::Embedding,
@@ -117,7 +117,7 @@ impl Mix {
     /// `order` sorts them.
     pub fn dtypes(&self, model: &MixModel<'_>, tensors: &[(&str, Shape)]) -> Vec<Option<DType>> {
         let is_tied = tensors.iter().all(|(name, _)| *name != "output.weight");
-        let of_role = |role: Role| tensors.iter().filter(|(name, _)| Role::of(name) == role).count();
+        let of_role = |role: Role| tensors.iter().filter(|(name, _)| Role::for_name(name) == role).count();
         let values = of_role(Role::AttentionValue);
         let (mut value, mut down) = (0, 0);
         let choose = |(name, shape): &(&str, Shape)| {
@@ -127,7 +127,7 @@ impl Mix {
             if !self.dtype.is_block() {
                 return Some(self.dtype);
             }
-            let role = match Role::of(name) {
+            let role = match Role::for_name(name) {
                 Role::Embedding if is_tied => Role::Output,
                 role => role,
             };

@@ -97,7 +97,7 @@ impl CanonicalNames {
     ///
     /// # Errors
     /// If two tensors have one canonical name.
-    pub(crate) fn of(weights: &Weights, tables: &[NameTable]) -> Result<CanonicalNames, Error> {
+    pub(crate) fn new(weights: &Weights, tables: &[NameTable]) -> Result<CanonicalNames, Error> {
         let gguf = weights.format() == Format::Gguf;
         let mut stored: HashMap<String, String> = HashMap::with_capacity(weights.len());
         let mut wrapper = String::new();
@@ -309,7 +309,7 @@ mod tests {
             Weights::from_bytes("one.safetensors", tensor::Bytes::new(bytes)).unwrap()
         };
         let in_files = |stored: &str, architecture: &str, canonical: &str| {
-            CanonicalNames::of(&file(stored), tables(architecture)).unwrap().in_files(canonical)
+            CanonicalNames::new(&file(stored), tables(architecture)).unwrap().in_files(canonical)
         };
         let norm = "model.norm.weight";
         assert_eq!(in_files(norm, "LlamaForCausalLM", "output_norm.weight"), norm);
@@ -328,7 +328,7 @@ mod tests {
         let header = r#"{"model.norm.weight":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"norm.weight":{"dtype":"U8","shape":[],"data_offsets":[1,2]}}"#;
         let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 0]].concat();
         let weights = Weights::from_bytes("twice.safetensors", tensor::Bytes::new(bytes)).unwrap();
-        let error = CanonicalNames::of(&weights, tables("LlamaForCausalLM")).unwrap_err().to_string();
+        let error = CanonicalNames::new(&weights, tables("LlamaForCausalLM")).unwrap_err().to_string();
         assert_eq!(error, "tensors `model.norm.weight` and `norm.weight` are both `output_norm.weight`");
     }
 

@@ -1,4 +1,4 @@
-//! What a decoder takes in a step, and what it keeps between steps.
+//! What a model takes in a step, and what it keeps between steps.
 
 use graph::{Dim, Type};
 use tensor::DType;
@@ -22,8 +22,11 @@ pub const STATE_TABLE: &str = "state_table";
 /// The dim of states per sequence that their owner chooses.
 pub const SLOTS: &str = "slots";
 
-/// What a decoder keeps of each sequence between steps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The input `u32[tokens]` of models that score pairs: which of the two texts each token is of.
+pub const TOKEN_TYPES: &str = "token_types";
+
+/// What a model keeps of each sequence between steps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// What is kept of each token: a paged cache for each shape of keys and values that layers have.
     pub per_token: Vec<KeyValueCache>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use perihelion_models::Checkpoint;
+use perihelion_models::{Checkpoint, Output};
 use tensor::DType;
 
 const NAMES: usize = 47;
@@ -13,7 +13,7 @@ fn open(model: &Path, weights: &Path) -> Checkpoint {
 
 /// The weights that the graph of a model takes, by canonical name.
 fn taken(checkpoint: &Checkpoint) -> Vec<String> {
-    let graph = checkpoint.graph(16, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Logits, 16, DType::F32).unwrap();
     let mut names: Vec<String> = graph
         .nodes()
         .filter_map(|(_, node)| match &node.op {

@@ -54,6 +54,7 @@ pub use tasks::embedder::{
     EmbeddingText,
 };
 pub use tasks::embedding_model::EmbeddingModel;
+pub use tasks::handle::{Handle, Waiting};
 pub use tasks::quantize::{Quantized, measure_importance, quantize};
 pub use tasks::scorer::{Divergence, divergence, log_probabilities, log_probability, visit_logits};
 pub use tasks::text_generator::{
@@ -62,7 +63,7 @@ pub use tasks::text_generator::{
     TextStream, Timings, Usage,
 };
 pub use tasks::text_model::TextModel;
-pub use tasks::vectors::{BatchStatus, EmbeddingPrompt, Truncate};
+pub use tasks::vectors::{BatchStatus, EmbeddingPrompt, Truncate, VectorRequest, VectorStream};
 pub use text::{
     AddSpecial, Answer, AnswerEvent, AnswerFormat, AnswerParser, AnswerPart, ChatContext, ChatTemplate,
     Constraint, ConstraintError, Detokenizer, Error as TextError, Grammar, GrammarCompiler, InfillFile,

@@ -18,7 +18,6 @@ use crate::error::{call_error, load_error};
 use crate::owned::Owned;
 use crate::registry::MappingRegistry;
 use crate::running::{detached, execute_options};
-use crate::session::{finish, record};
 
 /// Compiled graphs, to be bound to weights.
 #[pyclass(frozen, module = "perihelion._perihelion")]
@@ -86,7 +85,8 @@ impl Model {
         let inputs = inputs.collect::<PyResult<Vec<driver::Buffer>>>()?;
         let options = execute_options(py)?;
         let outputs = detached(py, || model.execute_with(&inputs, &options))?;
-        record(self.1.get()?, "Model.execute", start, start.elapsed())?;
+        let recorded = self.1.get()?.record_range("Model.execute", "python", start, start.elapsed());
+        recorded.map_err(load_error)?;
         outputs.map(buffers).map_err(|error| input_error(model, error, &inputs))
     }
 
@@ -125,7 +125,7 @@ impl Model {
 
     fn reload(&self, py: Python<'_>, weights: &Bound<'_, PyMapping>) -> PyResult<()> {
         let (model, weights) = (self.0.get()?, MappingRegistry::new(Some(weights))?);
-        finish(&weights, detached(py, || model.reload(&weights)))
+        weights.finish(detached(py, || model.reload(&weights)))
     }
 }
 

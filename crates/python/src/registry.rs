@@ -3,12 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use perihelion::driver::Tensor;
-use perihelion::engine::{PackError, WeightValue, WeightsRegistry};
+use perihelion::engine::{Error, PackError, WeightValue, WeightsRegistry};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
+use crate::error::load_error;
 use crate::{buffer, running};
 
 /// Looks weights up by name, when the engine asks for them. Models hold on to the arrays that they use.
@@ -25,9 +26,11 @@ impl MappingRegistry {
         Ok(MappingRegistry { mapping: mapping.map(|m| m.clone().unbind()), names, raised: Mutex::default() })
     }
 
-    /// The exception of a look-up, which is the cause of any error of the engine.
-    pub(crate) fn raised(&self) -> Option<PyErr> {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The result of a call that binds weights. If a look-up raised an exception, the call fails with that: it is the cause
+    /// of any error of the engine.
+    pub(crate) fn finish<T>(&self, outcome: PyResult<Result<T, Error>>) -> PyResult<T> {
+        let raised = || self.raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+        outcome?.map_err(|error| raised().unwrap_or_else(|| load_error(error)))
     }
 
     fn fail(&self, error: PyErr) -> PackError {

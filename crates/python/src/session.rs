@@ -89,7 +89,7 @@ impl Session {
         let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
         let model = detached(py, || session.init(compiled, &weights));
-        finish(&weights, model).map(|model| Model::new(model, &self.0))
+        weights.finish(model).map(|model| Model::new(model, &self.0))
     }
 
     fn init_all(
@@ -101,7 +101,8 @@ impl Session {
         let (session, compiled) = (self.0.get()?, compiled.0.get()?);
         let weights = MappingRegistry::new(weights)?;
         let models = detached(py, || session.init_all(compiled, &weights));
-        Ok(finish(&weights, models)?
+        Ok(weights
+            .finish(models)?
             .into_iter()
             .map(|(name, model)| (name, Model::new(model, &self.0)))
             .collect())
@@ -117,7 +118,7 @@ impl Session {
         let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
         let model = detached(py, || session.load_with(&path, &weights, &options(extensions)?));
-        finish(&weights, model).map(|model| Model::new(model, &self.0))
+        weights.finish(model).map(|model| Model::new(model, &self.0))
     }
 
     fn load_all(
@@ -130,7 +131,8 @@ impl Session {
         let session = self.0.get()?;
         let weights = MappingRegistry::new(weights)?;
         let models = detached(py, || session.load_all_with(&path, &weights, &options(extensions)?));
-        Ok(finish(&weights, models)?
+        Ok(weights
+            .finish(models)?
             .into_iter()
             .map(|(name, model)| (name, Model::new(model, &self.0)))
             .collect())
@@ -196,16 +198,7 @@ pub(crate) fn record_range(session: &InferenceSession, name: &str, ago: f64, sec
     let durations = [ago, seconds].map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let [ago, duration] = durations;
     let now = Instant::now();
-    record(session, name, now.checked_sub(ago).unwrap_or(now), duration)
-}
-
-/// Adds a range to a session's trace, if calls are measured in detail.
-pub(crate) fn record(
-    session: &InferenceSession,
-    name: &str,
-    start: Instant,
-    duration: Duration,
-) -> PyResult<()> {
+    let start = now.checked_sub(ago).unwrap_or(now);
     session.record_range(name, "python", start, duration).map_err(load_error)
 }
 
@@ -225,12 +218,4 @@ fn parse_target(text: Option<&str>) -> PyResult<Option<Target>> {
 
 fn options(extensions: Vec<PathBuf>) -> Result<CompileOptions, perihelion::engine::Error> {
     Ok(CompileOptions { custom_extensions: Extensions::load_all(extensions)?, ..CompileOptions::default() })
-}
-
-/// The result of a call that binds weights. If a look-up raised an exception, the call fails with that.
-pub(crate) fn finish<T>(
-    weights: &MappingRegistry,
-    outcome: PyResult<Result<T, perihelion::engine::Error>>,
-) -> PyResult<T> {
-    outcome?.map_err(|error| weights.raised().unwrap_or_else(|| load_error(error)))
 }

@@ -10,6 +10,7 @@ mod choose;
 mod content;
 mod encoding;
 mod error;
+mod file_set;
 mod hub;
 mod locate;
 mod name;
@@ -23,11 +24,12 @@ pub use choose::Wanted;
 pub use content::Content;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use error::Error;
+pub use file_set::{FileSet, LocalFiles, weights_format};
 pub use hub::{
     CacheContents, CachedRepo, Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot, Token, file_path,
     is_repo_id, sets,
 };
-pub use locate::{FileSet, LocalFiles, ModelRequest, locate, weights_format};
+pub use locate::{ModelRequest, locate};
 pub use name::{ModelName, RepoName};
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;

@@ -64,6 +64,12 @@ pub enum Error {
         /// In elements.
         strides: Vec<isize>,
     },
+    /// The host does not reach the memory of a device.
+    #[error("the buffer is on {device}: copy it with `to` first")]
+    Far {
+        /// The device.
+        device: String,
+    },
     /// Elements of another type than the one asked for.
     #[error("a {dtype} buffer has no elements of type {asked}")]
     ElementType {

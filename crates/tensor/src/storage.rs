@@ -2,7 +2,9 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::{Error, MappedFile};
@@ -209,6 +211,14 @@ impl Bytes {
     /// All the bytes of a mapped file.
     pub fn of_file(file: Arc<MappedFile>) -> Bytes {
         Bytes { file: Some(Arc::clone(&file)), ..Bytes::shared(file) }
+    }
+
+    /// The bytes of a file, mapped read-only: see [`MappedFile`].
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not a regular file.
+    pub fn map(path: &Path) -> io::Result<Bytes> {
+        Ok(Bytes::of_file(Arc::new(MappedFile::open(path)?)))
     }
 
     /// The file that the bytes are mapped from, if they are.

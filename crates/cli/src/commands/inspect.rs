@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use models::{Channel, Checkpoint, ClassificationHead, Decoder, Encoder, Network};
+use models::{Checkpoint, ClassificationHead, Model, Output, Parameters, WeightTypes};
 use pipelines::{CompiledPlan, MemoryBytes, SLOTS_PER_SEQUENCE};
 
 use crate::artifact::{self, Show};
@@ -78,10 +78,7 @@ fn print(arguments: &Arguments, model: &CompiledPlan, length: usize) -> std::io:
 /// Names and values, in the order they print; the cache is that of a sequence of `length` tokens.
 fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
     let config = &checkpoint(model).config;
-    let (network, tokens) = match &checkpoint(model).network {
-        Network::Decoder(decoder) => (decoder_facts(decoder), length),
-        Network::Encoder(encoder) => (encoder_facts(encoder), 0),
-    };
+    let tokens = if checkpoint(model).model.runs_in_steps() { length } else { 0 };
     let plan = model.plan();
     let (weights, per_token) = (checkpoint(model).bytes(), plan.cache_bytes_per_token());
     let cache = tokens.next_multiple_of(plan.config().kv_cache_page_size) as u64 * per_token;
@@ -92,7 +89,7 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
         ("architecture", one_line(&config.architecture)),
         ("format", checkpoint(model).weights().format().to_string()),
     ];
-    facts.extend(network);
+    facts.extend(model_facts(checkpoint(model)));
     facts.extend(plan.config().quantize.map(|mix| ("quantized to", mix.name.to_string())));
     facts.push(("tensors", types.join(", ")));
     let repacked = checkpoint(model).repacked();
@@ -116,46 +113,36 @@ fn facts(model: &CompiledPlan, length: usize) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn decoder_facts(decoder: &Decoder) -> Vec<(&'static str, String)> {
+fn model_facts(checkpoint: &Checkpoint) -> Vec<(&'static str, String)> {
+    let model = &checkpoint.model;
+    let is_tied = checkpoint.dtype("output.weight").is_none();
     vec![
-        ("parameters", parameters(decoder)),
-        ("layers", decoder.layers.len().to_string()),
-        ("hidden size", decoder.hidden.to_string()),
-        ("feed forward", feed_forward(decoder)),
-        ("heads", heads(decoder)),
-        ("vocabulary", decoder.vocab.to_string()),
-        ("context", format!("{} tokens", decoder.context_length)),
-        match &decoder.head {
+        ("parameters", parameters(model)),
+        ("layers", model.layers().len().to_string()),
+        ("hidden size", model.hidden.to_string()),
+        ("feed forward", kinds(model.layers().into_iter().map(|[_, block]| block), ", or ")),
+        ("heads", kinds(model.layers().into_iter().map(|[heads, _]| heads), "; ")),
+        ("vocabulary", model.vocab.to_string()),
+        ("context", format!("{} tokens", model.context_length)),
+        match &model.head {
             Some(head) => ("output", scores(head)),
-            None => ("output head", if decoder.tied { "tied to the embedding" } else { "its own" }.into()),
+            None if model.gives(Output::Logits) => {
+                ("output head", if is_tied { "tied to the embedding" } else { "its own" }.into())
+            }
+            None => ("output", "hidden states, no text".into()),
         },
     ]
 }
 
-/// What mixes tokens in the first layer of each kind.
-fn heads(decoder: &Decoder) -> String {
+/// Each kind of block that layers have, once.
+fn kinds(blocks: impl Iterator<Item = String>, separator: &str) -> String {
     let mut kinds: Vec<String> = Vec::new();
-    for layer in &decoder.layers {
-        let Some(heads) = layer.mixer.summary() else { continue };
-        if !kinds.contains(&heads) {
-            kinds.push(heads);
+    for kind in blocks {
+        if !kind.is_empty() && !kinds.contains(&kind) {
+            kinds.push(kind);
         }
     }
-    kinds.join("; ")
-}
-
-fn encoder_facts(encoder: &Encoder) -> Vec<(&'static str, String)> {
-    let layer = encoder.layers[0];
-    vec![
-        ("parameters", count(encoder.parameters())),
-        ("layers", encoder.layers.len().to_string()),
-        ("hidden size", encoder.hidden.to_string()),
-        ("feed forward", layer.feed_forward.width().to_string()),
-        ("heads", format!("{}, {} dims each", layer.attention.heads, layer.attention.head_dim)),
-        ("vocabulary", encoder.vocab.to_string()),
-        ("context", format!("{} tokens", encoder.context_length())),
-        ("output", encoder.head.as_ref().map_or_else(|| "hidden states, no text".into(), scores)),
-    ]
+    kinds.join(separator)
 }
 
 /// How many labels are named.
@@ -168,33 +155,15 @@ fn scores(head: &ClassificationHead) -> String {
     format!("scores of {} labels: {}{more}", head.labels.len(), labels.join(", "))
 }
 
-/// All parameters, and those active per token.
-fn parameters(decoder: &Decoder) -> String {
-    let [all, active] = [decoder.parameters(), decoder.active_parameters()].map(count);
-    if active == all { all } else { format!("{all}, {active} active for each token") }
-}
-
-/// A number of parameters, or why there is none.
-fn count(parameters: Result<usize, models::Error>) -> String {
-    parameters.map_or_else(|error| one_line(&error.to_string()), grouped)
-}
-
-/// The feed-forward blocks of the layers, each kind once.
-fn feed_forward(decoder: &Decoder) -> String {
-    let mut kinds: Vec<String> = Vec::new();
-    for kind in decoder.layers.iter().map(|layer| block(&layer.channel)) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
+/// All parameters, and those active per token; or why they cannot be counted.
+fn parameters(model: &Model) -> String {
+    match model.parameters() {
+        Err(error) => one_line(&error.to_string()),
+        Ok(Parameters { all, active }) if all == active => grouped(all),
+        Ok(Parameters { all, active }) => {
+            format!("{}, {} active for each token", grouped(all), grouped(active))
         }
     }
-    kinds.join(", or ")
-}
-
-/// The inner width of a block, and of its experts.
-fn block(block: &Channel) -> String {
-    let Channel::Experts(experts) = block else { return block.width().to_string() };
-    let shared = experts.shared.map_or(String::new(), |shared| format!(", and one of {}", shared.width));
-    format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
 }
 
 /// The checkpoint of a model that runs as a graph, which others are refused for not doing.
@@ -237,7 +206,7 @@ fn tensors(model: &CompiledPlan) -> Table {
 }
 
 fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
-    let network = &checkpoint(model).network;
+    let own = &checkpoint(model).model;
     let tensors: Vec<serde_json::Value> = checkpoint(model)
         .loaded_weights()
         .tensors()
@@ -256,8 +225,8 @@ fn json(model: &CompiledPlan, length: usize) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "facts": facts,
-        "parameters": network.parameters().ok(),
-        "context_length": network.context_length(),
+        "parameters": own.parameters().ok().map(|count| count.all),
+        "context_length": own.context_length,
         "weights_bytes": checkpoint(model).loaded_weights().bytes(),
         "cache_bytes_per_token": model.plan().cache_bytes_per_token(),
         "state_bytes_per_slot": model.plan().state_bytes_per_slot(),

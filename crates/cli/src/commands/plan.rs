@@ -195,8 +195,8 @@ impl Report {
             } else {
                 "embeddings_generation"
             },
-            "parameters": plan.parameters(),
-            "active_parameters": plan.network().and_then(|network| network.active_parameters().ok()),
+            "parameters": plan.parameters().map(|count| count.all),
+            "active_parameters": plan.model().and_then(|model| model.parameters().ok()).map(|count| count.active),
             "encoding": self.encoding(),
             "quantize": config.quantize.map(|mix| mix.name),
             "files": self.files.iter().map(file).collect::<Vec<_>>(),
@@ -229,8 +229,7 @@ impl Report {
 
 /// All parameters, and those active per token; `None` if they are not known.
 fn parameters(plan: &Plan) -> Option<String> {
-    let all = plan.parameters()?;
-    let active = plan.network().map_or(Some(all), |network| network.active_parameters().ok())?;
+    let models::Parameters { all, active } = plan.parameters()?;
     Some(if all == active { all.to_string() } else { format!("{all}, {active} active for each token") })
 }
 

@@ -7,7 +7,7 @@ use perihelion_cpu::kernels::linear::{
     Epilogue, ExpertLinear, PackedMatrix, VARIANTS, expert_linear_with, expert_scratch_bytes_for,
     scratch_bytes,
 };
-use perihelion_cpu::kernels::variant::fastest;
+use perihelion_cpu::variant::fastest;
 use tensor::{AlignedBytes, DType};
 
 use crate::{best_time, call, weight};

@@ -12,7 +12,7 @@ use perihelion_cpu::kernels::linear::{
     Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, ROUNDING_VARIANTS, VARIANTS, linear,
     linear_with, scratch_bytes,
 };
-use perihelion_cpu::kernels::variant::{Variant, fastest};
+use perihelion_cpu::variant::{Variant, fastest};
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor};
 
 mod experts;

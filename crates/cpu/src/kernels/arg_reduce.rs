@@ -11,7 +11,7 @@ use graph::ops::ArgReduceKind;
 use tensor::{DType, Element};
 
 use super::operands::{elements, elements_mut, rows_per_chunk, view, with_type};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
 

@@ -10,7 +10,7 @@ use tensor::{DType, Element, bf16, f16};
 use super::convert::Half;
 use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, with_type};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
 

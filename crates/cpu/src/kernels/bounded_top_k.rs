@@ -10,9 +10,9 @@
 
 use tensor::{DType, bf16, f16};
 
-use super::top_k::{Rank, keep, position, rank};
-use super::variant::{Variant, variants};
+use super::rank::{Rank, keep, position, rank};
 use crate::Cpu;
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Scalar, Simd};
 
 /// Elements that are looked at together; spans are multiples of it.

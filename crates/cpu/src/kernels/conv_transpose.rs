@@ -13,7 +13,7 @@ use super::floats::{self, is_float};
 use super::fold::{self, Columns, Windows};
 use super::matmul::{self, MatmulShape, Matrix};
 use super::operands::{elements_mut, view};
-use super::variant::Variant;
+use crate::variant::Variant;
 use crate::{Cpu, Pool};
 
 /// The kernel of the op, for a dtype.

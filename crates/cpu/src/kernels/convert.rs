@@ -8,8 +8,8 @@ use tensor::{DType, Element, bf16, blocks, f16, float8};
 
 use super::elementwise::{BLOCK, ElementKernel, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, view, with_type};
-use super::variant::{fastest, variants};
 use crate::Pool;
+use crate::variant::{fastest, variants};
 use crate::vec::Simd;
 
 /// Converts elements to a plain dtype.

@@ -15,7 +15,7 @@ use super::convert::{Half, to_f32};
 use super::linear::{self, Functions, PackedMatrix};
 use super::matmul::{self, MatmulShape, Matrix, strides};
 use super::operands::{elements, elements_mut};
-use super::variant::Variant;
+use crate::variant::Variant;
 use crate::{Cpu, Pool};
 
 /// The layout of weights.

@@ -13,9 +13,10 @@ use tensor::blocks::GptqMatrix;
 use tensor::{AlignedBytes, Bytes, DType, Shape, Tensor, f16};
 
 use super::floats;
-use super::linear::{self, Functions, PackedMatrix, multiply_matrix, packed_weight};
+use super::linear::weights::{self, packed_weight};
+use super::linear::{self, Functions, PackedMatrix, multiply_matrix};
 use super::operands::{elements, view};
-use super::variant::Variant;
+use crate::variant::Variant;
 use crate::{Cpu, Pool};
 
 /// How the names of layouts begin; the size of groups follows. They are panels of `q4_0`.
@@ -149,7 +150,7 @@ impl Kernel for GptqKernel {
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = floats::read(view(&call, 0))?;
         let matrix = match &call.inputs[1] {
-            Operand::Packed(packed) => Cow::Borrowed(linear::packed_matrix(packed)),
+            Operand::Packed(packed) => Cow::Borrowed(weights::packed_matrix(packed)),
             _ => {
                 let weight = view(&call, 1);
                 let order = self.op.desc_act.then(|| elements(view(&call, 2).bytes));

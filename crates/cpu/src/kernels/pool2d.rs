@@ -12,8 +12,8 @@ use tensor::{DType, Shape};
 use super::every::join_every;
 use super::floats::{self, is_float};
 use super::operands::view;
-use super::variant::{Variant, variants};
 use super::window::inside;
+use crate::variant::{Variant, variants};
 use crate::vec::{Simd, with_scratch};
 use crate::{Cpu, Pool};
 

@@ -13,7 +13,7 @@ use tensor::{DType, Element, Shape, bf16, f16};
 
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 

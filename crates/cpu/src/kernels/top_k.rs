@@ -17,7 +17,8 @@ use super::arg_sort::Key;
 use super::bounded_top_k::{Bounded, Buffers};
 use super::disjoint::Disjoint;
 use super::operands::{elements_mut, rows_per_chunk, view, with_type, with_width};
-use super::variant::{Variant, variants};
+use super::rank::{Rank, keep, position, rank};
+use crate::variant::{Variant, variants};
 use crate::vec::Simd;
 use crate::{Cpu, Pool};
 
@@ -54,18 +55,6 @@ struct TopKKernel {
     /// Selects by a bound: `None` if the session does not ask for that, or the dtype has no such kernel.
     bounded: Option<Bounded>,
     pool: Arc<Pool>,
-}
-
-/// A rank of an element among others, the smaller, the better: its order, and below that its position, so that no two
-/// are equal.
-pub(super) type Rank = u128;
-
-pub(super) fn rank(order: u64, position: usize) -> Rank {
-    u128::from(order) << 64 | position as u128
-}
-
-pub(super) fn position(rank: Rank) -> usize {
-    rank as u64 as usize
 }
 
 impl Kernel for TopKKernel {
@@ -201,15 +190,6 @@ fn copy_out<'l, const N: usize>(
         }
     }
     lanes
-}
-
-/// Keeps the `k` best, at least 1; returns the worst of them, which others have to beat.
-pub(super) fn keep(best: &mut Vec<Rank>, k: usize) -> Rank {
-    if best.len() > k {
-        best.select_nth_unstable(k - 1);
-        best.truncate(k);
-    }
-    best[k - 1]
 }
 
 #[inline(always)]

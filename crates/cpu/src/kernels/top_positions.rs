@@ -20,7 +20,7 @@ use super::attention::{RANGE, SCORES_STRIDE, TILE_ROWS, TILES};
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, TILE};
 use super::operands::{elements, elements_mut, view};
-use super::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Scalar, Simd, with_scratch};
 use crate::{Cpu, Pool};
 

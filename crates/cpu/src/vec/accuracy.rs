@@ -1,14 +1,14 @@
 //! For tests of functions in lanes: how far results are from those of f64.
 
 use super::LANES;
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 
 pub(super) type Map = unsafe fn(&mut [f32; LANES]);
 
 /// Lists the variants of functions of the parent module, in place over sixteen numbers.
 macro_rules! in_lanes {
     ($($list:ident = $function:ident),*) => {$(
-        $crate::kernels::variant::variants!(static $list = $function, (x: &mut [f32; LANES]));
+        $crate::variant::variants!(static $list = $function, (x: &mut [f32; LANES]));
 
         #[inline(always)]
         fn $function<S: $crate::vec::Simd>(s: S, x: &mut [f32; LANES]) {

@@ -75,14 +75,8 @@ pub(crate) fn bind_each(
                 let packed = pack(program, &slot.source, layout, &tensor)?;
                 tensor.file().map_or(Ok(()), |file| file.check())?;
                 drop(tensor);
-                if program.device.file_of(&packed).is_none()
-                    && let Some((name, left)) =
-                        slot.source.name().and_then(|name| Some((name, left.get_mut(name)?)))
-                {
-                    *left -= 1;
-                    if *left == 0 {
-                        sources.registry.release(name);
-                    }
+                if program.device.file_of(&packed).is_none() {
+                    release_last(&slot.source, &mut left, sources.registry);
                 }
                 BoundWeight::Packed(packed, None)
             }
@@ -131,6 +125,15 @@ fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap
         }
     }
     left
+}
+
+/// Tells the registry that a weight is no longer needed, if it was packed for the last time.
+fn release_last(source: &WeightSource, left: &mut BTreeMap<&str, usize>, registry: &dyn WeightsRegistry) {
+    let Some((name, left)) = source.name().and_then(|name| Some((name, left.get_mut(name)?))) else { return };
+    *left -= 1;
+    if *left == 0 {
+        registry.release(name);
+    }
 }
 
 fn pack(

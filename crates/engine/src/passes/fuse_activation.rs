@@ -2,22 +2,18 @@
 //! convolutions.
 
 use graph::ops::{Conv, Linear, Unary};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 use tensor::DType;
 
-use super::replace_each;
+use super::{replace_each, sole};
 
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Op, Vec<Value>)> {
-    let node = graph.node(id);
+fn matches(graph: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
     let (&Op::Unary(function), &[y]) = (&node.op, &node.inputs[..]) else { return None };
-    let (op, inputs) = graph.defined_by(y)?;
-    if !is_activation(function) || graph.users(y) != 1 {
-        return None;
-    }
+    let (op, inputs) = sole(graph, y).filter(|_| is_activation(function))?;
     let activation = Some(function);
     let fused = match op {
         Op::Linear(linear) if linear.weights == 1 && linear.activation.is_none() && !linear.residual => {

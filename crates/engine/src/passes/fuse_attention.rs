@@ -2,16 +2,15 @@
 //! the values between have no other readers. Scale and mask may be missing.
 
 use graph::ops::{Attention, Binary, Transpose};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 
-use super::replace_each;
+use super::{either_order, replace_each, sole};
 
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Attention, Vec<Value>)> {
-    let node = graph.node(id);
+fn matches(graph: &Graph, node: &Node) -> Option<(Attention, Vec<Value>)> {
     let result = *node.outputs.first()?;
     let mixed = transposed(graph, result, heads_first)?;
     let (Op::MatMul(_), &[shares, v]) = sole(graph, mixed)? else { return None };
@@ -30,11 +29,6 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(Attention, Vec<Value>)> {
     // What matrix products broadcast or convert, attention does not.
     let fits = Op::from(attention).infer(&types).is_ok_and(|results| results[0] == *graph.ty(result));
     fits.then_some((attention, inputs))
-}
-
-/// The op that makes a value, if the value is read once.
-fn sole(graph: &Graph, value: Value) -> Option<(&Op, &[Value])> {
-    graph.defined_by(value).filter(|_| graph.users(value) == 1)
 }
 
 /// What is transposed into a value in this order.
@@ -57,26 +51,21 @@ fn keys_last(rank: usize) -> Vec<usize> {
 
 /// A sum as scores and the mask added to them.
 fn masked(graph: &Graph, sum: Value) -> (Value, Option<Value>) {
-    let Some((Op::Binary(Binary::Add), &[a, b])) = sole(graph, sum) else { return (sum, None) };
     let is_score = |value: Value| {
         let (scores, _) = scaled(graph, value);
         graph.ty(value) == graph.ty(sum) && matches!(sole(graph, scores), Some((Op::MatMul(_), _)))
     };
-    match [(a, b), (b, a)].into_iter().find(|&(scores, _)| is_score(scores)) {
-        Some((scores, mask)) => (scores, Some(mask)),
-        None => (sum, None),
-    }
+    let found = sole(graph, sum)
+        .and_then(|(op, inputs)| either_order(op, inputs, Binary::Add).find(|&(scores, _)| is_score(scores)));
+    found.map_or((sum, None), |(scores, mask)| (scores, Some(mask)))
 }
 
 /// A product as scores and the number they are multiplied with.
 fn scaled(graph: &Graph, product: Value) -> (Value, f32) {
-    let found = match sole(graph, product) {
-        Some((Op::Binary(Binary::Mul), &[a, b])) => {
-            number(graph, b).map(|scale| (a, scale)).or_else(|| number(graph, a).map(|scale| (b, scale)))
-        }
-        Some((Op::Binary(Binary::Div), &[a, b])) => number(graph, b).map(|scale| (a, scale.recip())),
-        _ => None,
-    };
+    let found = sole(graph, product).and_then(|(op, inputs)| match (op, inputs) {
+        (Op::Binary(Binary::Div), &[a, b]) => Some((a, number(graph, b)?.recip())),
+        _ => either_order(op, inputs, Binary::Mul).find_map(|(a, b)| Some((a, number(graph, b)?))),
+    });
     found.filter(|&(_, scale)| scale.is_finite()).unwrap_or((product, 1.0))
 }
 

@@ -2,24 +2,22 @@
 //! convolutions whose channels lie last.
 
 use graph::ops::{Binary, Conv, ImageLayout, Linear};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 use tensor::DType;
 
-use super::{is_leaf, replace_each};
+use super::{either_order, is_leaf, replace_each, sole};
 
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Op, Vec<Value>)> {
-    let node = graph.node(id);
-    let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
-    [(a, b), (b, a)].into_iter().find_map(|(y, bias)| {
-        let (op, inputs) = graph.defined_by(y)?;
+fn matches(graph: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
+    either_order(&node.op, &node.inputs, Binary::Add).find_map(|(y, bias)| {
+        let (op, inputs) = sole(graph, y)?;
         let (ty, rows) = (graph.ty(bias), graph.ty(y).shape.last());
         let per_row = ty.rank() == 1 && ty.shape.last() == rows;
         let leaf = graph.defined_by(bias).is_some_and(|(op, _)| is_leaf(op));
-        if !per_row || !leaf || graph.users(y) != 1 {
+        if !per_row || !leaf {
             return None;
         }
         let fused = match op {

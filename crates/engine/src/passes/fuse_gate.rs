@@ -1,19 +1,17 @@
 //! `silu(y) · z` of `y, z = linear(x, V, W)` → `linear[silu gate](x, V, W)`; also for gelu and relu, in any order.
 
 use graph::ops::{Binary, Linear, Unary};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 
-use super::replace_each;
+use super::{either_order, replace_each, sole};
 
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
-    let node = graph.node(id);
-    let (Op::Binary(Binary::Mul), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
-    [(a, b), (b, a)].into_iter().find_map(|(gated, up)| {
-        let (&Op::Unary(gate), &[y]) = graph.defined_by(gated)? else { return None };
+fn matches(graph: &Graph, node: &Node) -> Option<(Linear, Vec<Value>)> {
+    either_order(&node.op, &node.inputs, Binary::Mul).find_map(|(gated, up)| {
+        let (&Op::Unary(gate), &[y]) = sole(graph, gated)? else { return None };
         let known = matches!(gate, Unary::Silu | Unary::Gelu | Unary::GeluTanh | Unary::Relu);
         let products = graph.node(graph.node_of(y)?);
         let Op::Linear(linear) = products.op else { return None };
@@ -22,7 +20,7 @@ fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
             [first, second] if (second, first) == (y, up) => [1, 0],
             _ => return None,
         };
-        let alone = [gated, y, up].iter().all(|&value| graph.users(value) == 1);
+        let alone = [y, up].iter().all(|&value| graph.users(value) == 1);
         let plain = linear.activation.is_none();
         if !known || !alone || !plain || graph.ty(y) != graph.ty(up) {
             return None;

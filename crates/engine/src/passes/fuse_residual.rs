@@ -1,29 +1,26 @@
 //! `linear(x, W) + r` → `linear[residual](x, W, r)`, if `r` has the product's type and the product has no other reader.
 
 use graph::ops::{Binary, Linear};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 
-use super::replace_each;
+use super::{either_order, replace_each, sole};
 
 /// The fused layer stands where the sum stood, so the residual is defined before it.
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<(Linear, Vec<Value>)> {
-    let node = graph.node(id);
-    let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
-    // Of two products the one made later, so that the other stays where its input lives.
-    let mut orders = [(b, a), (a, b)];
-    orders.sort_by_key(|&(y, _)| std::cmp::Reverse(y));
-    orders.into_iter().find_map(|(y, residual)| {
-        let (Op::Linear(linear), inputs) = graph.defined_by(y)? else { return None };
+fn matches(graph: &Graph, node: &Node) -> Option<(Linear, Vec<Value>)> {
+    let fused = |(y, residual): (Value, Value)| {
+        let (Op::Linear(linear), inputs) = sole(graph, y)? else { return None };
         let one_result = linear.weights == 1 || linear.gate.is_some();
-        if !one_result || linear.residual || graph.users(y) != 1 || graph.ty(y) != graph.ty(residual) {
-            return None;
-        }
-        Some((Linear { residual: true, ..*linear }, [inputs, &[residual]].concat()))
-    })
+        let fits = one_result && !linear.residual && graph.ty(y) == graph.ty(residual);
+        fits.then(|| (y, Linear { residual: true, ..*linear }, [inputs, &[residual]].concat()))
+    };
+    // Of two products the one made later, so that the other stays where its input lives.
+    let (_, linear, inputs) =
+        either_order(&node.op, &node.inputs, Binary::Add).filter_map(fused).max_by_key(|&(y, ..)| y)?;
+    Some((linear, inputs))
 }
 
 #[cfg(test)]

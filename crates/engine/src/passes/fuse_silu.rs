@@ -1,21 +1,17 @@
 //! `x · sigmoid(x)` → `silu(x)`, if the sigmoid has no other reader.
 
 use graph::ops::{Binary, Unary};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Op};
 
-use super::replace_each;
+use super::{either_order, replace_each, sole};
 
 pub(super) fn run(graph: &mut Graph) {
-    replace_each(graph, |graph, id| Some((Unary::Silu, vec![matches(graph, id)?])));
-}
-
-fn matches(graph: &Graph, id: NodeId) -> Option<Value> {
-    let node = graph.node(id);
-    let (Op::Binary(Binary::Mul), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
-    [(a, b), (b, a)].into_iter().find_map(|(x, gate)| {
-        let (Op::Unary(Unary::Sigmoid), &[gated]) = graph.defined_by(gate)? else { return None };
-        (gated == x && graph.users(gate) == 1).then_some(x)
-    })
+    replace_each(graph, |graph, node| {
+        either_order(&node.op, &node.inputs, Binary::Mul).find_map(|(x, gate)| {
+            let (Op::Unary(Unary::Sigmoid), &[gated]) = sole(graph, gate)? else { return None };
+            (gated == x).then(|| (Unary::Silu, vec![x]))
+        })
+    });
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use graph::ops::Effect;
+use graph::ops::{Binary, Effect};
 use graph::{Graph, Node, NodeId, Op, Value};
 
 use crate::{KernelSettings, SplitKReductionPrecision};
@@ -173,12 +173,26 @@ fn replace(graph: &mut Graph, id: NodeId, op: impl Into<Op>, inputs: &[Value]) {
 }
 
 /// Computes the results of each node that `matches` accepts by another op, with its operands.
-fn replace_each<O: Into<Op>>(graph: &mut Graph, matches: impl Fn(&Graph, NodeId) -> Option<(O, Vec<Value>)>) {
+fn replace_each<O: Into<Op>>(graph: &mut Graph, matches: impl Fn(&Graph, &Node) -> Option<(O, Vec<Value>)>) {
     for id in graph.node_ids() {
-        if let Some((op, inputs)) = matches(graph, id) {
+        if let Some((op, inputs)) = matches(graph, graph.node(id)) {
             replace(graph, id, op, &inputs);
         }
     }
+}
+
+/// The op that makes a value, and its operands, if the value is read once.
+fn sole(graph: &Graph, value: Value) -> Option<(&Op, &[Value])> {
+    graph.defined_by(value).filter(|_| graph.users(value) == 1)
+}
+
+/// The operands of a function of two values in both orders; none of other ops.
+fn either_order(op: &Op, inputs: &[Value], function: Binary) -> impl Iterator<Item = (Value, Value)> {
+    let orders = match *inputs {
+        [a, b] if *op == function.into() => Some([(a, b), (b, a)]),
+        _ => None,
+    };
+    orders.into_iter().flatten()
 }
 
 /// Makes an existing value stand for the one result of a node.

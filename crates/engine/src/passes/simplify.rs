@@ -29,6 +29,11 @@ fn equal_value(graph: &Graph, node: &Node) -> Option<Value> {
             Some((Op::Reshape(_), &[source])) if graph.ty(source) == graph.ty(output) => source,
             _ => x,
         },
+        // There and back again.
+        Op::Transfer(_) => match inner {
+            Some((Op::Transfer(_), &[source])) => source,
+            _ => x,
+        },
         Op::Transpose(transpose) => match inner {
             Some((Op::Transpose(first), &[source])) if is_identity(&composed(first, transpose)) => source,
             _ if is_identity(transpose) => x,
@@ -110,6 +115,25 @@ mod tests {
                %b = reshape(%x) {shape = [n, 2, 2]}
                %c = reshape(%x) {shape = [2*n, 2]}
                return %c, %x, %b
+             }",
+        );
+    }
+
+    #[test]
+    fn transfers_there_and_back_go() {
+        check(
+            run,
+            "graph g(%x: f32[n]) {
+               %a = transfer_to(%x) {device = cpu}
+               %b = transfer_to(%a) {device = \"gpu:0\"}
+               %c = transfer_to(%b) {device = cpu}
+               %d = neg(%b)
+               return %c, %d
+             }",
+            "graph g(%x: f32[n]) {
+               %b = transfer_to(%x) {device = \"gpu:0\"}
+               %d = neg(%b)
+               return %x, %d
              }",
         );
     }

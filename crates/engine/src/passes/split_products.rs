@@ -1,7 +1,7 @@
 //! `cast(matmul(a, b))` → `split_matmul(a, b)`, where the product of two halves becomes a half of their dtype.
 
 use graph::ops::SplitMatMul;
-use graph::{Graph, NodeId, Op, Value};
+use graph::{Graph, Node, Op, Value};
 use tensor::DType;
 
 use super::replace_each;
@@ -10,11 +10,10 @@ use super::replace_each;
 const CHUNK: usize = 512;
 
 pub(super) fn run(graph: &mut Graph) {
-    replace_each(graph, |graph, id| Some((SplitMatMul { chunk: CHUNK }, matches(graph, id)?)));
+    replace_each(graph, |graph, node| Some((SplitMatMul { chunk: CHUNK }, matches(graph, node)?)));
 }
 
-fn matches(graph: &Graph, id: NodeId) -> Option<Vec<Value>> {
-    let node = graph.node(id);
+fn matches(graph: &Graph, node: &Node) -> Option<Vec<Value>> {
     let (Op::Cast(cast), &[product]) = (&node.op, &node.inputs[..]) else { return None };
     let (Op::MatMul(_), operands) = graph.defined_by(product)? else { return None };
     let is_half = [DType::F16, DType::BF16].contains(&cast.to);

@@ -410,7 +410,10 @@ pub(crate) fn infer(op: &Op, types: &[&Type]) -> Result<Vec<Type>, Error> {
             )));
         }
     }
-    let results = op.infer(types).map_err(|error| refuse(error.0))?;
+    let mut results = op.infer(types).map_err(|error| refuse(error.0))?;
+    if let (Some(first), false) = (types.first(), op.places_results()) {
+        results.iter_mut().for_each(|result| result.device = first.device);
+    }
     match results.iter().find(|ty| !ty.is_tractable()) {
         None => Ok(results),
         Some(ty) => Err(refuse(format!("the result {ty} has too many axes or terms"))),

@@ -64,6 +64,11 @@ impl Define for Cond {
         self.then.input_effect(capture).max(self.otherwise.input_effect(capture))
     }
 
+    /// Its graphs say it.
+    fn places_results(&self) -> bool {
+        true
+    }
+
     fn regions(&self) -> Vec<&Arc<Graph>> {
         vec![&self.then, &self.otherwise]
     }
@@ -112,6 +117,11 @@ impl Define for While {
         self.predicate.input_effect(position).max(self.body.input_effect(position))
     }
 
+    /// Its graphs say it.
+    fn places_results(&self) -> bool {
+        true
+    }
+
     fn regions(&self) -> Vec<&Arc<Graph>> {
         vec![&self.predicate, &self.body]
     }
@@ -131,6 +141,11 @@ impl Define for Call {
 
     fn effect(&self, position: usize) -> Effect {
         self.graph.input_effect(position)
+    }
+
+    /// Its graphs say it.
+    fn places_results(&self) -> bool {
+        true
     }
 
     fn regions(&self) -> Vec<&Arc<Graph>> {

@@ -251,6 +251,11 @@ impl Define for Custom {
         Ok(self.results.clone())
     }
 
+    /// The graph states it with their types.
+    fn places_results(&self) -> bool {
+        true
+    }
+
     fn effect(&self, position: usize) -> Effect {
         match (self.reads.contains(&position), self.writes.contains(&position)) {
             (_, true) => Effect::Write,

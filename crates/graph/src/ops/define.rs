@@ -38,7 +38,8 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// If an attribute is missing, of the wrong kind, or unknown.
     fn parse(name: &str, attributes: &mut Attributes) -> Result<Self, TypeError>;
 
-    /// The types of the results. Operands that are buffers have been checked to be so already.
+    /// The types of the results. Operands that are buffers have been checked to be so already, and all to be on one device,
+    /// which the results get unless [`Define::places_results`].
     ///
     /// # Errors
     /// If the operands do not fit, with the two facts that disagree.
@@ -57,6 +58,11 @@ pub trait Define: Debug + Clone + PartialEq + Sized {
     /// Whether it has an effect besides its results and the buffers that it writes. If so, it runs even if its results
     /// are not read, exactly as often and in the order that the graph says.
     fn has_side_effect(&self) -> bool {
+        false
+    }
+
+    /// Whether it says itself where its results are. If not, they are where its operands are.
+    fn places_results(&self) -> bool {
         false
     }
 

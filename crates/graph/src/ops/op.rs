@@ -57,6 +57,11 @@ macro_rules! ops {
                 own || self.regions().iter().any(|graph| graph.nodes().any(|(_, node)| node.op.has_side_effect()))
             }
 
+            /// Whether it says itself where its results are; see [`Define::places_results`].
+            pub fn places_results(&self) -> bool {
+                match self { $(Op::$op(op) => op.places_results(),)* }
+            }
+
             /// The symbols whose sizes it finds in its data.
             pub fn defines(&self) -> Vec<&str> {
                 match self { $(Op::$op(op) => op.defines(),)* }

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// `x` of any type → `i64[rank]`: the size of each axis.
+/// `x` of any type → `i64[rank]` on the host: the size of each axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ShapeToTensor;
 
@@ -12,6 +12,10 @@ impl Define for ShapeToTensor {
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = operands(inputs, ["x"])?;
         Ok(vec![Type::new(DType::I64, [x.rank()])])
+    }
+
+    fn places_results(&self) -> bool {
+        true
     }
 
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {

@@ -35,6 +35,10 @@ impl Define for Transfer {
         Ok(vec![Type { device: self.device, ..x.clone() }])
     }
 
+    fn places_results(&self) -> bool {
+        true
+    }
+
     fn reference(&self, inputs: &[&Tensor], _outputs: &[Shape]) -> Result<Vec<Tensor>, Error> {
         Ok(vec![inputs[0].contiguous()])
     }

@@ -162,10 +162,16 @@ fn complete_layers(keys: &mut ConfigKeys) -> Result<(), String> {
     Ok(())
 }
 
-/// Files list the key and value heads of each layer, if not all have as many.
+/// Scores have no factor.
 fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     config.multipliers.attention = Some(1.0);
-    let heads = keys.optional_list::<usize>("attention.head_count_kv", config.layers)?;
+    heads_by_kind(keys, config)
+}
+
+/// The key and value heads of layers of both kinds, if files list those of each layer.
+pub(super) fn heads_by_kind(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+    let blocks = config.layers + config.prediction_layers;
+    let heads = keys.optional_list::<usize>("attention.head_count_kv", blocks)?;
     let (Some(heads), Some(windowed), Some(global)) =
         (heads, config.lists.windowed.as_ref(), &mut config.attention.global_heads)
     else {

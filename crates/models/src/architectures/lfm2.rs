@@ -75,7 +75,7 @@ pub(crate) const LFM2_MOE: Architecture = Architecture {
 /// The last norm has the name of another norm, on embeddings.
 const GGUF_NAMES: NameTable = &[("token_embd_norm", "output_norm")];
 
-const LFM2_NAMES: NameTable = &[
+pub(super) const LFM2_NAMES: NameTable = &[
     ("embedding_norm", "output_norm"),
     ("layers.#.operator_norm", "blk.#.attn_norm"),
     ("layers.#.self_attn.out_proj", "blk.#.attn_output"),
@@ -152,7 +152,7 @@ fn convolutions(layout: &mut Layout<'_>, config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn lfm2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     let norm = Norm::Rms { eps: config.norm_eps };
     decoder.attentions_mut().for_each(|attention| attention.qk_norm = Some(QkNorm::PerHead(norm)));

@@ -94,7 +94,11 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         layer_embedding: None,
         streams: None,
         layers: (0..config.layers)
-            .map(|index| Layer { channel: with_experts(config, index, layer.channel, weights), ..layer })
+            .map(|index| Layer {
+                mixer: with_heads(config, index, layer.mixer),
+                channel: with_experts(config, index, layer.channel, weights),
+                ..layer
+            })
             .collect(),
         norm: Norm::Rms { eps: config.norm_eps },
         tied: weights.dtype("output.weight").is_none(),
@@ -116,6 +120,8 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             heads: config.attention.heads,
             kv_heads: config.attention.kv_heads,
             head_dim: config.attention.head_dim,
+            value_dim: config.attention.value_dim,
+            value_scale: config.multipliers.values,
             scale: config.multipliers.attention.unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),
@@ -130,7 +136,7 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             is_tempered: true,
             softcap: config.attention.softcap,
             sinks: false,
-            gated: false,
+            gate: None,
             output_scale: 1.0,
         }),
         channel: Channel::Gated(Gated {
@@ -185,6 +191,14 @@ pub(super) fn with_plain_channels(
     let plain = Plain { width: config.feed_forward, activation, bias };
     decoder.layers.iter_mut().for_each(|layer| layer.channel = Channel::Plain(plain));
     decoder
+}
+
+/// Attention of the heads that the configuration lists, if it lists those of each layer.
+fn with_heads(config: &Config, index: usize, mut mixer: Mixer) -> Mixer {
+    if let (Some(heads), Some(attention)) = (&config.lists.heads, mixer.attention_mut()) {
+        attention.heads = heads[index];
+    }
+    mixer
 }
 
 /// Experts where the configuration has some, in the layers that it lists; if it lists none, in those with a router.

@@ -1,14 +1,14 @@
-//! Mamba: layers of a state space alone, each of whose channels decays on its own.
+//! Mamba and Falcon-Mamba: layers of a state space alone, each of whose channels decays on its own.
 
 use serde_json::json;
 
-use super::Architecture;
 use super::llama::{LLAMA, llama};
+use super::{Architecture, joined};
 use crate::config::ConfigKeys;
 use crate::key::GgufKeys;
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Channel, ChannelStateSpace, Config, Decoder, Error, Mixer, Rope, WeightTypes};
+use crate::{Channel, ChannelStateSpace, Config, Decoder, Error, Mixer, Norm, Rope, WeightTypes};
 
 /// Mamba.
 pub(crate) const MAMBA: Architecture = Architecture {
@@ -18,7 +18,7 @@ pub(crate) const MAMBA: Architecture = Architecture {
     model_type: "mamba",
     keys: &["conv_kernel", "expand", "hidden_act", "layer_norm_epsilon", "state_size", "time_step_rank"],
     complete,
-    gguf_quirks: no_positions,
+    gguf_quirks,
     names: &[MAMBA_NAMES],
     gguf_names: |_| GGUF_NAMES,
     layout,
@@ -26,6 +26,22 @@ pub(crate) const MAMBA: Architecture = Architecture {
     decoder: mamba,
     ..LLAMA
 };
+
+/// Falcon-Mamba, which normalizes what state spaces select. In GGUF files it calls itself a Mamba.
+pub(crate) const FALCON_MAMBA: Architecture = Architecture {
+    hugging_face: "FalconMambaForCausalLM",
+    examples: &["tiiuae/falcon-mamba-7b", "tiiuae/falcon-mamba-7b-instruct"],
+    model_type: "falcon_mamba",
+    keys: &joined::<{ MAMBA.keys.len() + 1 }>(MAMBA.keys, &["mixer_rms_eps"]),
+    complete: complete_normalized,
+    gguf_keys: |_| vec![(NORMALIZED, true.into())],
+    ..MAMBA
+};
+
+/// The key of GGUF files that says whether state spaces normalize what they select.
+const NORMALIZED: &str = "ssm.dt_b_c_rms";
+/// `eps` of these norms in Falcon-Mamba, whose GGUF files leave it out.
+const MIXER_EPS: f32 = 1e-6;
 
 /// Parameters without a leaf.
 pub(super) const GGUF_NAMES: NameTable = &[("blk.#.ssm_a", "blk.#.ssm_a"), ("blk.#.ssm_d", "blk.#.ssm_d")];
@@ -59,8 +75,14 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         ("state_size", "state_dim"),
         ("conv_kernel", "conv_width"),
         ("time_step_rank", "step_rank"),
+        ("mixer_rms_eps", "norm_eps"),
     ]);
     without_attention(keys)
+}
+
+fn complete_normalized(keys: &mut ConfigKeys) -> Result<(), String> {
+    keys.add(json!({ "mixer_rms_eps": MIXER_EPS }));
+    complete(keys)
 }
 
 /// The keys of models without attention and feed-forward blocks, which no other code asks for.
@@ -96,6 +118,13 @@ pub(super) fn no_positions(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), 
     Ok(())
 }
 
+fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+    if let (Some(true), Some(space)) = (keys.optional(NORMALIZED)?, &mut config.state_space) {
+        space.norm_eps = Some(MIXER_EPS);
+    }
+    no_positions(keys, config)
+}
+
 /// The state space of a layer.
 pub(super) fn state_space(
     config: &Config,
@@ -111,7 +140,10 @@ pub(super) fn state_space(
         conv_width: own.conv_width,
         conv_bias: has("ssm_conv1d.bias"),
         bias: has("ssm_in.bias"),
-        norm_eps: has("ssm_dt_norm.weight").then_some(config.norm_eps),
+        norm: match own.norm_eps {
+            Some(eps) => Some(Norm::Unweighted { eps }),
+            None => has("ssm_dt_norm.weight").then_some(Norm::Rms { eps: config.norm_eps }),
+        },
     })
 }
 

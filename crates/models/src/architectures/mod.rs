@@ -1,5 +1,6 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
+mod afmoe;
 mod apertus;
 mod arcee;
 mod bamba;
@@ -35,11 +36,15 @@ mod hunyuan;
 mod hy_v3;
 mod jamba;
 mod jina_v3;
+mod laguna;
 mod lfm2;
+mod lfm3;
 mod llama;
 mod llama4;
 mod mamba;
 mod mamba2;
+mod mellum;
+mod mimo_v2;
 mod minimax_m2;
 mod mistral;
 mod mistral4;
@@ -51,6 +56,7 @@ mod nemotron_h;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
+mod olmo_hybrid;
 mod olmoe;
 mod phi;
 mod phi3;
@@ -69,6 +75,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod youtu;
 
 use std::sync::LazyLock;
 
@@ -175,6 +182,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     qwen3::QWEN3,
     qwen3::QWEN3_CLASSIFIER,
     qwen3_moe::QWEN3_MOE,
+    mellum::MELLUM,
     qwen3_vl::QWEN3_VL,
     qwen3_vl::QWEN3_VL_MOE,
     qwen3_next::QWEN3_NEXT,
@@ -194,8 +202,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmo::OLMO,
     olmo2::OLMO2,
     olmo2::OLMO3,
+    olmo_hybrid::OLMO_HYBRID,
     olmoe::OLMOE,
     minimax_m2::MINIMAX_M2,
+    mimo_v2::MIMO_V2,
     dots1::DOTS1,
     hunyuan::HUNYUAN,
     hunyuan::HUNYUAN_MOE,
@@ -228,6 +238,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
     mistral4::MISTRAL4,
+    youtu::YOUTU,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,
@@ -236,6 +247,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     arcee::ARCEE,
     cwm::CWM,
     apertus::APERTUS,
+    afmoe::AFMOE,
+    laguna::LAGUNA,
     gpt_oss::GPT_OSS,
     llama4::LLAMA4,
     llama4::LLAMA4_VISION,
@@ -247,8 +260,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     lfm2::LFM2,
     lfm2::LFM2_MOE,
     lfm2::LFM2_VISION,
+    lfm3::LFM3,
     mamba2::MAMBA2,
     mamba::MAMBA,
+    mamba::FALCON_MAMBA,
     granite_hybrid::GRANITE_HYBRID,
     falcon_h1::FALCON_H1,
     nemotron_h::NEMOTRON_H,

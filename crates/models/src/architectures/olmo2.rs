@@ -57,14 +57,14 @@ fn complete_olmo3(keys: &mut ConfigKeys) -> Result<(), String> {
 }
 
 /// OLMo 3, whose files call themselves so, stretches the ropes of layers without window alone.
-fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
+pub(super) fn gguf_quirks(_: &GgufKeys<'_>, config: &mut Config) -> Result<(), Error> {
     if config.attention.window.is_some() && config.local_rope.is_none() && config.rope.scaling.is_some() {
         config.local_rope = Some(RopeConfig { scaling: None, ..config.rope.clone() });
     }
     Ok(())
 }
 
-fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn olmo2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
     decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));

@@ -33,7 +33,11 @@ pub(super) const QK_NORM_NAMES: NameTable =
     &[("layers.#.self_attn.q_norm", "blk.#.attn_q_norm"), ("layers.#.self_attn.k_norm", "blk.#.attn_k_norm")];
 
 pub(super) fn qwen3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
-    let mut decoder = llama_with_window(config, ropes, weights);
+    normalized(llama_with_window(config, ropes, weights), config)
+}
+
+/// A decoder that normalizes the queries and keys of each head.
+pub(super) fn normalized(mut decoder: Decoder, config: &Config) -> Decoder {
     for attention in decoder.attentions_mut() {
         attention.qk_norm = Some(QkNorm::PerHead(Norm::Rms { eps: config.norm_eps }));
     }

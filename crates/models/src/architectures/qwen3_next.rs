@@ -10,7 +10,7 @@ use crate::config::ConfigKeys;
 use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope, WeightTypes};
+use crate::{AttentionGate, Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope, WeightTypes};
 
 /// Qwen3-Next.
 pub(crate) const QWEN3_NEXT: Architecture = Architecture {
@@ -98,14 +98,20 @@ pub(super) fn complete_hybrid(keys: &mut ConfigKeys) -> Result<(), String> {
         "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
         "linear_num_key_heads": 16, "linear_num_value_heads": 32,
     }));
+    let interval = keys.count("full_attention_interval").unwrap_or(4);
+    complete_layer_types(keys, interval)?;
+    rms_norm(keys)
+}
+
+/// Every so many layers, one has attention, unless the file says the kind of each.
+pub(super) fn complete_layer_types(keys: &mut ConfigKeys, interval: usize) -> Result<(), String> {
     if !keys.has("layer_types") {
-        let interval = keys.count("full_attention_interval").unwrap_or(4);
         let layers = keys.count("num_hidden_layers").unwrap_or(0);
         let kind = |recurrent| if recurrent { "linear_attention" } else { "full_attention" };
         let kinds = recurrent_layers(layers, interval)?.into_iter().map(kind);
         keys.set("layer_types", kinds.collect::<Vec<_>>());
     }
-    rms_norm(keys)
+    Ok(())
 }
 
 /// Which layers have no attention, if every so many has some.
@@ -131,6 +137,7 @@ pub(super) fn gguf_quirks(keys: &GgufKeys<'_>, config: &mut Config) -> Result<()
         value_dim,
         conv_width: keys.size("ssm.conv_kernel")?,
         tiled: false,
+        flips_signs: false,
     });
     if config.lists.recurrent.is_none() {
         let interval = keys.optional("full_attention_interval")?.unwrap_or(4);
@@ -156,14 +163,16 @@ fn qwen3_next(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> D
             layer.mixer = Mixer::GatedDelta(delta_net(&delta, config.norm_eps));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
             let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}.bias")).is_some();
-            attention.gated = true;
+            attention.gate = Some(AttentionGate::WithQueries);
             (attention.qkv_bias, attention.output_bias) = (has("attn_q"), has("attn_output"));
         }
     }
     decoder
 }
 
-fn delta_net(delta: &DeltaConfig, eps: f32) -> GatedDelta {
-    let &DeltaConfig { key_heads, key_dim, value_heads, value_dim, conv_width, tiled } = delta;
-    GatedDelta { key_heads, key_dim, value_heads, value_dim, tiled, conv_width, norm: Norm::Rms { eps } }
+/// The delta net of a configuration, whose results have norms of an `eps`.
+pub(super) fn delta_net(delta: &DeltaConfig, eps: f32) -> GatedDelta {
+    let &DeltaConfig { key_heads, key_dim, value_heads, value_dim, conv_width, tiled, flips_signs } = delta;
+    let (norm, beta_scale) = (Norm::Rms { eps }, if flips_signs { 2.0 } else { 1.0 });
+    GatedDelta { key_heads, key_dim, value_heads, value_dim, tiled, conv_width, beta_scale, norm }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use graph::ops::Weight;
 use tensor::{DType, Tensor};
 
 use crate::mix::layer_of;
 use crate::stored::{Names, Stored, describe, read};
-use crate::{Config, Decoder, DecoderOutput, EncoderOutput, Error, Network};
+use crate::{Config, Error, Model, Output, WeightTypes};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
 pub(super) fn check_weights(
     config: &Config,
-    network: &Network,
+    model: &Model,
     types: &Names<'_>,
 ) -> Result<HashSet<String>, Error> {
     let stored: HashSet<usize> = types.names.keys().filter_map(|name| layer_of(name)).collect();
@@ -19,38 +20,37 @@ pub(super) fn check_weights(
         let message = format!("missing: the configuration says {} layers", config.layers);
         return Err(Error::Weight { name: format!("blk.{layer}.attn_q.weight"), message });
     }
-    let is_tied = |decoder: &Decoder| decoder.tied && decoder.output() == DecoderOutput::Logits;
-    if matches!(network, Network::Decoder(decoder) if is_tied(decoder)) && config.tied == Some(false) {
+    let output = "output.weight";
+    if model.gives(Output::Logits) && types.dtype(output).is_none() && config.tied == Some(false) {
         return Err(Error::Weight {
-            name: "output.weight".into(),
+            name: output.into(),
             message: "missing: the configuration does not tie it to the embedding".into(),
         });
     }
-    let graph = match network {
-        Network::Decoder(decoder) => decoder.build(decoder.output(), "check", types, 16, DType::F32)?,
-        Network::Encoder(encoder) => {
-            let output = encoder.head.as_ref().map_or(EncoderOutput::Hidden, |_| EncoderOutput::Logits);
-            encoder.build(output, "check", types)?
-        }
-    };
     let mut taken = HashSet::new();
-    for (_, node) in graph.nodes() {
-        let graph::Op::Weight(weight) = &node.op else { continue };
-        taken.insert(weight.name.clone());
-        let (dtype, found) = types.describe(&weight.name).expect("build refuses missing weights");
-        let expected = weight.ty.static_shape().expect("weights have fixed shapes");
-        if found != expected {
-            let message = format!("is {found}, but the configuration makes it {expected}");
-            return Err(Error::Weight { name: weight.name.clone(), message });
-        }
-        let is_order = matches!(types.names.get(&weight.name), Some(Stored::Made(_)));
-        let usable = dtype.is_block() || dtype.is_float() && !dtype.is_float8() || is_order;
-        if !usable {
-            let message = format!("has the dtype {dtype}, expected a float or block dtype");
-            return Err(Error::Weight { name: weight.name.clone(), message });
+    for part in &model.parts {
+        for (_, node) in part.graph(part.output(), types, 16, DType::F32)?.nodes() {
+            let graph::Op::Weight(weight) = &node.op else { continue };
+            check_weight(weight, types)
+                .map_err(|message| Error::Weight { name: weight.name.clone(), message })?;
+            taken.insert(weight.name.clone());
         }
     }
     Ok(taken)
+}
+
+/// Checks that a weight has the shape that the graph declares, and a dtype that kernels read.
+fn check_weight(weight: &Weight, types: &Names<'_>) -> Result<(), String> {
+    let (dtype, found) = types.describe(&weight.name).expect("graphs refuse missing weights");
+    let expected = weight.ty.static_shape().expect("weights have fixed shapes");
+    if found != expected {
+        return Err(format!("is {found}, but the configuration makes it {expected}"));
+    }
+    let is_order = matches!(types.names.get(&weight.name), Some(Stored::Made(_)));
+    if dtype.is_block() || dtype.is_float() && !dtype.is_float8() || is_order {
+        return Ok(());
+    }
+    Err(format!("has the dtype {dtype}, expected a float or block dtype"))
 }
 
 /// Whether a weight is that of a norm which may multiply by 1 more: those of results within a mixer do not.

@@ -7,12 +7,18 @@ use tensor::{DType, Shape};
 use weights::{Format, Metadata, QuantizationConfig, Weights};
 
 use crate::architectures::{Architecture, CLASSIFIES, EncoderArchitecture, is_bare};
-use crate::config::{labels_of_gguf, labels_of_hugging_face};
+use crate::config::{labels_of_gguf, labels_of_hugging_face, unnamed};
 use crate::names::NameTable;
-use crate::{CheckpointOptions, Config, EncoderConfig, Error};
+use crate::{
+    CheckpointOptions, ClassificationHead, Config, Decoder, EncoderConfig, Error, Rope, ScoreTokens,
+    WeightTypes,
+};
 
 /// The labels of GGUF files whose head has the rows of two tokens, as llama.cpp's converter names them.
 pub(crate) const YES_AND_NO: [&str; 2] = ["yes", "no"];
+
+/// The matrix that makes scores of hidden states.
+pub(super) const SCORES: &str = "cls.output.weight";
 
 /// The head of a decoder that scores texts.
 const SCORE_NAMES: NameTable = &[("score", "cls.output")];
@@ -25,15 +31,15 @@ pub(super) enum Description<'a> {
     HuggingFace { source: String, json: String, architecture: String, family: Family },
 }
 
-/// What the model is one of.
+/// The row of a table of architectures that a model is of.
 #[derive(Clone, Copy)]
-pub(super) enum Family {
+pub(crate) enum Family {
     Decoder(&'static Architecture),
     Encoder(&'static EncoderArchitecture),
 }
 
 impl Family {
-    fn from_hugging_face(name: &str) -> Result<Family, Error> {
+    pub(crate) fn from_hugging_face(name: &str) -> Result<Family, Error> {
         match EncoderArchitecture::from_hugging_face(name) {
             Some(encoder) => Ok(Family::Encoder(encoder)),
             None => Ok(Family::Decoder(Architecture::from_hugging_face(name)?)),
@@ -46,28 +52,47 @@ impl Family {
             None => Ok(Family::Decoder(Architecture::from_gguf(name)?)),
         }
     }
+
+    /// The Hugging Face name of the architecture that GGUF files call so.
+    pub(super) fn hugging_face_name(gguf: &str) -> Option<&'static str> {
+        Some(match Family::from_gguf(gguf).ok()? {
+            Family::Encoder(encoder) => encoder.hugging_face,
+            Family::Decoder(decoder) => decoder.hugging_face,
+        })
+    }
 }
 
 impl<'a> Description<'a> {
-    /// That of weights under the options.
+    /// The description that comes with weights, under the options.
     ///
     /// # Errors
     /// If there is none, or it names no known architecture.
-    pub(super) fn of(
+    pub(super) fn for_weights(
         weights: &'a Weights,
         config_json: &Path,
         options: &CheckpointOptions,
     ) -> Result<Description<'a>, Error> {
-        let architecture = options.architecture;
         if weights.format() == Format::Gguf {
             let metadata = weights.metadata();
-            let family = match architecture {
+            let family = match options.architecture {
                 Some(name) => Family::from_hugging_face(name)?,
                 None => Family::from_gguf(metadata.str("general.architecture")?)?,
             };
             return Ok(Description::Gguf { metadata, family });
         }
         let (source, json) = options.config_json(config_json)?;
+        Description::for_config_json(source, json, options.architecture)
+    }
+
+    /// The description in the text of a `config.json`.
+    ///
+    /// # Errors
+    /// If it names no known architecture.
+    pub(super) fn for_config_json(
+        source: String,
+        json: String,
+        architecture: Option<&str>,
+    ) -> Result<Description<'a>, Error> {
         let architecture = match architecture {
             Some(name) => name.to_string(),
             None => Config::architecture_of_hugging_face(&source, &json)?,
@@ -97,14 +122,32 @@ impl<'a> Description<'a> {
         }
     }
 
-    /// Whether the name of the architecture says that a decoder scores texts.
-    pub(super) fn classifies(&self) -> bool {
-        matches!(self, Description::HuggingFace { architecture, .. } if architecture.ends_with(CLASSIFIES))
-    }
-
-    /// Whether the name of the architecture says that a decoder has no head.
-    pub(super) fn is_bare(&self) -> bool {
-        matches!(self, Description::HuggingFace { architecture, .. } if is_bare(architecture))
+    /// The decoder, with the head that scores texts if it has one.
+    ///
+    /// # Errors
+    /// If the configuration is wrong about positions or labels.
+    pub(super) fn decoder(
+        &self,
+        family: &Architecture,
+        config: &Config,
+        style: RopeStyle,
+        tokens: Option<ScoreTokens>,
+        types: &dyn WeightTypes,
+    ) -> Result<Decoder, Error> {
+        let mut decoder = (family.decoder)(config, Rope::all(config, style)?, types);
+        let name = match self {
+            Description::HuggingFace { architecture, .. } => architecture,
+            Description::Gguf { .. } => "",
+        };
+        let classifies = family.classifies || name.ends_with(CLASSIFIES) || types.dtype(SCORES).is_some();
+        let labels = match tokens {
+            Some(tokens) => Some((unnamed(1), tokens.low.is_some())),
+            None if classifies => Some(self.labels()?),
+            None => None,
+        };
+        decoder.head = labels.map(|(labels, log_odds)| ClassificationHead::from_labels(labels, log_odds));
+        decoder.bare = decoder.head.is_none() && is_bare(name);
+        Ok(decoder)
     }
 
     /// How matrices were quantized, if the configuration says it. GGUF files say it of each tensor.
@@ -143,7 +186,7 @@ impl<'a> Description<'a> {
     }
 
     /// The names of the labels of a decoder's head, and whether it has two rows for its one label.
-    pub(super) fn labels(&self) -> Result<(Vec<String>, bool), Error> {
+    fn labels(&self) -> Result<(Vec<String>, bool), Error> {
         match self {
             Description::HuggingFace { source, json, .. } => {
                 Ok((labels_of_hugging_face(source, json)?, false))

@@ -1,9 +1,9 @@
 //! A model as it rests on disk, opened: configuration, architecture, weights under canonical names.
 
 mod check;
+mod config_json;
 mod description;
 mod gptq;
-mod network;
 #[cfg(all(test, target_os = "linux"))]
 mod out_of_memory;
 mod repacked;
@@ -23,19 +23,14 @@ use weights::{Format, QuantizationConfig, Weights};
 
 pub(crate) use self::check::is_norm_of_stream;
 use self::check::{check_weights, converted_vectors};
-pub(crate) use self::description::YES_AND_NO;
-use self::description::{Description, Family};
-pub use self::network::Network;
-use crate::architectures::{Architecture, EncoderArchitecture};
-use crate::config::unnamed;
+use self::description::{Description, SCORES};
+pub(crate) use self::description::{Family, YES_AND_NO};
+use crate::architectures::{Architecture, EncoderArchitecture, known_name};
 use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
 use crate::stored::{Names, Stored, TensorReader, is_plain, view};
-use crate::{
-    ClassificationHead, Config, Decoder, DecoderOutput, Encoder, EncoderOutput, Error, Quantizer, Rope,
-    WeightTypes,
-};
+use crate::{Config, Decoder, Encoder, Error, Model, Output, Quantizer, WeightTypes};
 
 /// What of a checkpoint its user decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,7 +80,7 @@ pub struct Checkpoint {
     /// What it says of itself.
     pub config: Config,
     /// The model.
-    pub network: Network,
+    pub model: Arc<Model>,
     weights: Arc<Weights>,
     /// By canonical name.
     names: HashMap<String, Stored>,
@@ -179,75 +174,45 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The model, if it is a decoder.
+    /// The part of the model that is a decoder.
     ///
     /// # Errors
-    /// If it is an encoder.
+    /// If it has none.
     pub fn decoder(&self) -> Result<&Decoder, Error> {
-        match &self.network {
-            Network::Decoder(decoder) => Ok(decoder),
-            Network::Encoder(_) => Err(Error::NotADecoder { name: self.config.architecture.clone() }),
-        }
+        self.model.part().ok_or_else(|| Error::NotADecoder { name: self.config.architecture.clone() })
     }
 
-    /// The model, if it is an encoder.
+    /// The part of the model that is an encoder.
     ///
     /// # Errors
-    /// If it makes text.
+    /// If it has none.
     pub fn encoder(&self) -> Result<&Encoder, Error> {
-        match &self.network {
-            Network::Encoder(encoder) => Ok(encoder),
-            Network::Decoder(_) => Err(Error::NotAnEncoder { name: self.config.architecture.clone() }),
-        }
+        self.model.part().ok_or_else(|| Error::NotAnEncoder { name: self.config.architecture.clone() })
     }
 
-    /// The graph of one step of a decoder that makes text; see [`Decoder::build`].
+    /// The graph that gives an output: of one step, [`Decoder::build`], or of a batch of texts, [`Encoder::build`], which has
+    /// no cache.
     ///
     /// # Errors
-    /// If a weight is missing, no cache keeps `cache_dtype`, or the model is an encoder, scores texts or has no head.
-    pub fn graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        let decoder = self.decoder()?;
-        if decoder.head.is_some() {
-            return Err(Error::ScoresTexts { name: self.config.architecture.clone() });
+    /// If the model does not give the output, a weight is missing, or no cache keeps `cache_dtype`.
+    pub fn graph(&self, output: Output, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
+        let (model, name) = (&self.model, self.config.architecture.clone());
+        if !model.gives(output) {
+            return Err(match output {
+                Output::Scores => Error::NotAClassifier { name },
+                _ if !model.runs_in_steps() => Error::NotADecoder { name },
+                _ if model.gives(Output::Scores) => Error::ScoresTexts { name },
+                _ => Error::HasNoHead { name },
+            });
         }
-        if decoder.bare {
-            return Err(Error::HasNoHead { name: self.config.architecture.clone() });
-        }
-        let graph = decoder.build(DecoderOutput::Logits, "decoder", &self.types(), page_size, cache_dtype);
+        let graph = model.text().graph(output, &self.types(), page_size, cache_dtype);
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
-    /// The graph of hidden states: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
-    /// [`Decoder::build`].
-    ///
-    /// # Errors
-    /// If a weight is missing, or no cache keeps `cache_dtype`.
-    pub fn hidden_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        let graph = match &self.network {
-            Network::Decoder(decoder) => {
-                decoder.build(DecoderOutput::Hidden, "decoder", &self.types(), page_size, cache_dtype)
-            }
-            Network::Encoder(encoder) => encoder.build(EncoderOutput::Hidden, "encoder", &self.types()),
-        };
-        graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
-    }
-
-    /// The graph of the scores of texts: of a batch of texts, [`Encoder::build`], which has no cache, or of one step,
-    /// [`Decoder::build`].
-    ///
-    /// # Errors
-    /// If the model has no classification head, a weight is missing, or no cache keeps `cache_dtype`.
-    pub fn classifier_graph(&self, page_size: usize, cache_dtype: DType) -> Result<graph::Graph, Error> {
-        if self.network.head().is_none() {
-            return Err(Error::NotAClassifier { name: self.config.architecture.clone() });
-        }
-        let graph = match &self.network {
-            Network::Decoder(decoder) => {
-                decoder.build(DecoderOutput::Scores, "classifier", &self.types(), page_size, cache_dtype)
-            }
-            Network::Encoder(encoder) => encoder.build(EncoderOutput::Logits, "classifier", &self.types()),
-        };
-        graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
+    /// The Hugging Face name of the architecture that the files name.
+    pub fn hugging_face_name(&self) -> Option<&'static str> {
+        let name = &self.config.architecture;
+        if self.weights.format() == Format::Gguf { Family::hugging_face_name(name) } else { known_name(name) }
     }
 
     /// What the files call a weight of the graph; of one that they have not, what they would call it.
@@ -461,13 +426,13 @@ impl Checkpoint {
         config_json: &Path,
         options: CheckpointOptions,
     ) -> Result<Checkpoint, Error> {
-        let description = Description::of(reader.weights, config_json, &options)?;
-        let in_files = CanonicalNames::of(reader.weights, &description.names(reader.weights))?;
-        let gathered = Gathered::of(&description, reader, &in_files, config_json, &options);
-        let Gathered { config, network, names, vectors, unused } = gathered
+        let description = Description::for_weights(reader.weights, config_json, &options)?;
+        let in_files = CanonicalNames::new(reader.weights, &description.names(reader.weights))?;
+        let gathered = Gathered::new(&description, reader, &in_files, config_json, &options);
+        let Gathered { config, model, names, vectors, unused } = gathered
             .map_err(|error| error.naming(|name| in_files.in_files(name)).explained(reader.weights))?;
         let quantization = None;
-        Ok(Checkpoint { config, network, names, in_files, options, vectors, unused, weights, quantization })
+        Ok(Checkpoint { config, model, names, in_files, options, vectors, unused, weights, quantization })
     }
 
     fn types(&self) -> Names<'_> {
@@ -484,12 +449,16 @@ impl WeightTypes for Checkpoint {
     fn order(&self, name: &str) -> Option<&str> {
         self.names.get(name)?.order()
     }
+
+    fn rows(&self, name: &str) -> Option<usize> {
+        self.types().rows(name)
+    }
 }
 
 /// A checkpoint whose weights are named and checked.
 struct Gathered {
     config: Config,
-    network: Network,
+    model: Arc<Model>,
     names: HashMap<String, Stored>,
     vectors: HashMap<String, Tensor>,
     unused: Vec<String>,
@@ -512,7 +481,7 @@ fn gather_repacked(
 }
 
 impl Gathered {
-    fn of(
+    fn new(
         description: &Description<'_>,
         reader: TensorReader<'_>,
         in_files: &CanonicalNames,
@@ -526,16 +495,16 @@ impl Gathered {
         let read: HashSet<&str> =
             names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
         schemes::refuse(weights, |name| read.contains(name) || unused::is_of_other_part(name))?;
-        let (config, network, zero_centered) = match description.family() {
+        let (config, model, zero_centered) = match description.family() {
             Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
             Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,
         };
         let types = Names { reader, names: &names, dtype: options.dtype };
-        let taken = check_weights(&config, &network, &types)?;
-        unused::check_absent(&config, weights, in_files, &network)?;
-        let unused = unused::tensors(&config, &types, in_files, &taken, &network)?;
+        let taken = check_weights(&config, &model, &types)?;
+        unused::check_absent(&config, weights, in_files, &model)?;
+        let unused = unused::tensors(&config, &types, in_files, &taken, &model)?;
         let vectors = converted_vectors(&types, zero_centered)?;
-        Ok(Gathered { config, network, names, vectors, unused })
+        Ok(Gathered { config, model: Arc::new(model), names, vectors, unused })
     }
 }
 
@@ -545,7 +514,7 @@ fn encoder(
     description: &Description<'_>,
     reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
-) -> Result<(Config, Network, bool), Error> {
+) -> Result<(Config, Model, bool), Error> {
     let types = Names { reader, names, dtype: None };
     let config = description.config(types.describe("token_embd.weight"))?;
     let own = description.encoder_config()?;
@@ -561,7 +530,7 @@ fn encoder(
     }
     let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
     let zero_centered = architecture.zero_centered_norms && reader.weights.format() != Format::Gguf;
-    Ok((config, Network::Encoder(encoder), zero_centered))
+    Ok((config, encoder.into(), zero_centered))
 }
 
 /// The decoder that is described, and whether the weights of its norms are stored less by 1.
@@ -571,7 +540,7 @@ fn decoder(
     reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
     options: &CheckpointOptions,
-) -> Result<(Config, Network, bool), Error> {
+) -> Result<(Config, Model, bool), Error> {
     let weights = reader.weights;
     let types = Names { reader, names, dtype: None };
     let mut config = description.config(types.describe("token_embd.weight"))?;
@@ -601,18 +570,13 @@ fn decoder(
         score_rows(&mut layout, tokens, config.vocab)?;
     }
     let types = Names { reader, names, dtype: None };
-    let mut decoder = (architecture.decoder)(&config, Rope::all(&config, style)?, &types);
-    decoder.head = head(architecture, description, options.score_tokens, &types)?;
-    decoder.bare = decoder.head.is_none() && description.is_bare();
+    let decoder = description.decoder(architecture, &config, style, options.score_tokens, &types)?;
     if decoder.logit_softcap.is_some() && options.score_tokens.is_some() {
         let message = "scores by tokens are not supported if logits have a bound (`final_logit_softcapping`)";
         return Err(Error::config(&config.source_name, message));
     }
-    Ok((config, Network::Decoder(decoder), architecture.zero_centered_norms && !gguf))
+    Ok((config, decoder.into(), architecture.zero_centered_norms && !gguf))
 }
-
-/// The matrix that makes scores of hidden states.
-const SCORES: &str = "cls.output.weight";
 
 /// Names the rows of the logits of some tokens as a head that scores texts, unless the files have that head.
 ///
@@ -631,23 +595,6 @@ fn score_rows(layout: &mut Layout<'_>, tokens: ScoreTokens, vocab: usize) -> Res
         rows.push(token..token + 1);
     }
     layout.name_rows(logits, rows, SCORES)
-}
-
-/// The head of a decoder that scores texts.
-fn head(
-    architecture: &Architecture,
-    description: &Description<'_>,
-    tokens: Option<ScoreTokens>,
-    types: &Names<'_>,
-) -> Result<Option<ClassificationHead>, Error> {
-    let (labels, log_odds) = match tokens {
-        Some(tokens) => (unnamed(1), tokens.low.is_some()),
-        None if architecture.classifies || description.classifies() || types.dtype(SCORES).is_some() => {
-            description.labels()?
-        }
-        None => return Ok(None),
-    };
-    Ok(Some(ClassificationHead::of_one_layer(labels, log_odds)))
 }
 
 fn lock(last: &Mutex<Option<(String, Tensor)>>) -> MutexGuard<'_, Option<(String, Tensor)>> {
@@ -676,8 +623,8 @@ mod tests {
 
     /// The graph of one step of a real model prints, verifies, and declares all that is stored.
     fn check(checkpoint: &Checkpoint, parameters: usize) {
-        assert_eq!(checkpoint.decoder().unwrap().parameters().unwrap(), parameters);
-        let graph = checkpoint.graph(16, DType::F32).unwrap();
+        assert_eq!(checkpoint.model.parameters().unwrap().all, parameters);
+        let graph = checkpoint.graph(Output::Logits, 16, DType::F32).unwrap();
         let declared = graph.nodes().filter(|(_, node)| matches!(node.op, graph::Op::Weight(_))).count();
         let tied = usize::from(checkpoint.decoder().unwrap().tied);
         assert_eq!(declared, checkpoint.names.len() + tied, "each weight once, a tied one twice");
@@ -689,8 +636,8 @@ mod tests {
         let checkpoint = Checkpoint::open(&path, None).unwrap();
         assert!(checkpoint.decoder().unwrap().tied);
         check(&checkpoint, 7_344_384);
-        assert_eq!(checkpoint.network.cache_bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
-        assert_eq!(checkpoint.network.cache_bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
+        assert_eq!(checkpoint.model.state.bytes_per_token(DType::F32), 8 * 2 * 4 * 32 * 4);
+        assert_eq!(checkpoint.model.state.bytes_per_token(DType::BF16), 8 * 2 * 4 * 32 * 2);
         let norm = checkpoint.tensor("blk.7.ffn_norm.weight").unwrap().unwrap();
         assert_eq!((norm.dtype(), norm.shape().dims()), (DType::F32, &[256][..]));
     }

@@ -6,7 +6,7 @@ use weights::Weights;
 
 use crate::names::CanonicalNames;
 use crate::stored::Names;
-use crate::{Config, Error, Network};
+use crate::{Config, Error, Model};
 
 /// In names of tensors that follow from the configuration: rotary tables, masks, positions that are counted. (GGUF's
 /// factors of frequencies are read with the configuration; GPTQ's groups of columns with the layer.)
@@ -41,16 +41,8 @@ const SEEING: &[&str] = &[
     "image_newline",
     "mlp1.",
 ];
-/// The weights of layers that files have though the layers read the keys and values of earlier ones.
-const OF_KEYS: &[&str] = &["attn_k", "attn_v", "attn_k_norm"];
 /// What names of heads that predict tokens further ahead begin with.
 const PREDICTING: &[&str] = &["mtp.", "model.mtp."];
-/// What names of heads of encoders begin with, after those of wrappers: other tasks, and layers behind the pooling, which
-/// are no part of the graph.
-const HEADS: &[&str] =
-    &["cls.", "pooler.", "lm_head.", "classifier.", "vocab_", "head.", "decoder.", "dense_2.", "dense_3."];
-/// Wrappers of encoders.
-const WRAPPERS: &[&str] = &["bert.", "distilbert.", "roberta.", "mpnet.", "gte.", "new."];
 
 /// The tensors of the files that are neither among the weights that are `taken`, by canonical name, nor known to mean
 /// nothing here; sorted.
@@ -62,10 +54,10 @@ pub(super) fn tensors(
     types: &Names<'_>,
     in_files: &CanonicalNames,
     taken: &HashSet<String>,
-    network: &Network,
+    model: &Model,
 ) -> Result<Vec<String>, Error> {
-    let idle = |name: &str| is_idle(name, network) || predicts_further(name, config);
-    let others = keys_of_others(network);
+    let idle = |name: &str| is_idle(name, model) || predicts_further(name, config);
+    let others = model.text().idle_weights();
     let known = taken.iter().chain(&others).filter_map(|name| types.names.get(name));
     let taken: HashSet<&str> = known.flat_map(|stored| stored.tensors()).collect();
     let stored = types.reader.weights.tensors().map(|(name, _)| name);
@@ -107,13 +99,13 @@ pub(super) fn check_absent(
     config: &Config,
     weights: &Weights,
     in_files: &CanonicalNames,
-    network: &Network,
+    model: &Model,
 ) -> Result<(), Error> {
-    let others = keys_of_others(network);
+    let others = model.text().idle_weights();
     let is_head = |own: &str| own == "output.weight" && config.tied == Some(true);
     let is_needed = |name: &&str| {
         let own = in_files.canonical(name).filter(|own| !others.contains(own) && !is_head(own));
-        own.is_some() && !is_idle(name, network) && !predicts_further(name, config)
+        own.is_some() && !is_idle(name, model) && !predicts_further(name, config)
     };
     match weights.absent().find(is_needed) {
         None => Ok(()),
@@ -124,28 +116,16 @@ pub(super) fn check_absent(
     }
 }
 
-/// The weights for keys and values of layers that read those of others.
-fn keys_of_others(network: &Network) -> Vec<String> {
-    let Network::Decoder(decoder) = network else { return Vec::new() };
-    let layers = decoder.layers.iter().enumerate();
-    let others =
-        layers.filter(|(_, layer)| layer.mixer.block().is_some_and(|mixer| mixer.keys_of().is_some()));
-    others
-        .flat_map(|(index, _)| OF_KEYS.iter().map(move |stem| format!("blk.{index}.{stem}.weight")))
-        .collect()
-}
-
 /// Whether a tensor is of a part of the model that we do not run, whose weights may be stored in any way.
 pub(super) fn is_of_other_part(name: &str) -> bool {
     SEEING.iter().any(|part| name.contains(part)) || PREDICTING.iter().any(|start| name.starts_with(start))
 }
 
 /// Whether a tensor that is not taken is known to mean nothing here.
-fn is_idle(name: &str, network: &Network) -> bool {
-    let own = WRAPPERS.iter().find_map(|wrapper| name.strip_prefix(wrapper)).unwrap_or(name);
+fn is_idle(name: &str, model: &Model) -> bool {
     is_of_other_part(name)
         || DERIVED.iter().any(|part| name.contains(part))
-        || matches!(network, Network::Encoder(_)) && HEADS.iter().any(|head| own.starts_with(head))
+        || model.text().is_of_other_head(name)
 }
 
 /// Whether a tensor is of a layer that predicts tokens further ahead. These follow the others.

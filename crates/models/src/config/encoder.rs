@@ -57,6 +57,26 @@ struct EncoderKeys {
     activation_function: Option<String>,
 }
 
+impl EncoderKeys {
+    fn check_positions(&self) -> Result<(), String> {
+        // The first files of GTE and Jina say so of all their models.
+        let is_one_of =
+            |family: &str| self.architectures.iter().flatten().any(|name| name.starts_with(family));
+        let known: &[&str] = match (is_one_of("New"), is_one_of("XLMRobertaModel")) {
+            (true, _) => &["rope"],
+            (false, true) => &["absolute", "rotary"],
+            (false, false) => &["absolute"],
+        };
+        match self.position_embedding_type.as_deref().filter(|kind| !known.contains(kind)) {
+            None => Ok(()),
+            Some(kind) => {
+                let known = known.join(", ");
+                Err(format!("positions of the kind `{kind}` are not supported; known: {known}"))
+            }
+        }
+    }
+}
+
 /// The keys that name labels, in files of encoders and decoders alike.
 #[derive(Deserialize)]
 struct NamedLabels {
@@ -90,18 +110,7 @@ impl EncoderConfig {
                 "`is_decoder` is true: encoders that attend to earlier tokens alone are not supported".into(),
             ));
         }
-        // The first files of GTE and Jina say so of all their models.
-        let is_one_of =
-            |family: &str| file.architectures.iter().flatten().any(|name| name.starts_with(family));
-        let known: &[&str] = match (is_one_of("New"), is_one_of("XLMRobertaModel")) {
-            (true, _) => &["rope"],
-            (false, true) => &["absolute", "rotary"],
-            (false, false) => &["absolute"],
-        };
-        if let Some(kind) = file.position_embedding_type.as_deref().filter(|kind| !known.contains(kind)) {
-            let known = known.join(", ");
-            return Err(error(format!("positions of the kind `{kind}` are not supported; known: {known}")));
-        }
+        file.check_positions().map_err(error)?;
         if file.rotary_emb_interleaved == Some(true) || file.prenorm == Some(true) {
             let message = "`rotary_emb_interleaved` and `prenorm` are supported as false alone";
             return Err(error(message.into()));

@@ -53,7 +53,11 @@ impl Config {
 
 /// The heads, and the latents that they may share.
 fn read_attention(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> {
-    let heads = keys.size("attention.head_count")?;
+    let blocks = config.layers + config.prediction_layers;
+    let heads = match keys.optional_list::<usize>("attention.head_count", blocks)? {
+        None => keys.size("attention.head_count")?,
+        Some(listed) => listed.into_iter().max().unwrap_or(0),
+    };
     // 0 says that there is no attention.
     let heads = if heads == 0 && config.state_space.is_some() { 1 } else { heads };
     if heads == 0 {
@@ -63,17 +67,17 @@ fn read_attention(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> 
     let value_dim = keys.optional("attention.value_length")?.unwrap_or(global_head_dim);
     config.latent = latent(keys, value_dim)?;
     let local_head_dim = keys.optional::<usize>("attention.key_length_swa")?;
+    let mut value_dims = None;
     // Keys of latents, as they are attended to, or of heads, as older files have them.
     let global_head_dim = match config.latent {
         Some(_) => keys.optional("attention.key_length_mla")?.unwrap_or(global_head_dim),
         None => {
-            expect_alike(global_head_dim, value_dim)?;
             let values = keys.optional("attention.value_length_swa")?.or(local_head_dim);
-            local_head_dim.zip(values).map_or(Ok(()), |(keys, values)| expect_alike(keys, values))?;
+            let local = local_head_dim.zip(values).unwrap_or((global_head_dim, value_dim));
+            value_dims = fewer_dims((global_head_dim, value_dim), local)?;
             global_head_dim
         }
     };
-    let blocks = config.layers + config.prediction_layers;
     let kv_heads = match keys.optional_list::<usize>("attention.head_count_kv", blocks)? {
         None => keys.optional("attention.head_count_kv")?.unwrap_or(heads),
         Some(listed) => listed.into_iter().max().unwrap_or(0),
@@ -83,6 +87,7 @@ fn read_attention(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> 
         heads,
         kv_heads,
         head_dim,
+        value_dim: value_dims,
         global_heads: local_head_dim.map(|_| GlobalHeads { kv_heads, head_dim: global_head_dim }),
         shared_layers: keys.optional("attention.shared_kv_layers")?.unwrap_or(0),
         // 0 says that there is none.
@@ -92,12 +97,16 @@ fn read_attention(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> 
     key::read_gguf(&mut config.attention, keys)
 }
 
-/// Keys and values of heads have one size.
-fn expect_alike(keys: usize, values: usize) -> Result<(), Error> {
-    if keys == values {
-        return Ok(());
+/// Dims of values, if they have fewer than keys, of the dims of both in layers without and with a window.
+fn fewer_dims(global: (usize, usize), local: (usize, usize)) -> Result<Option<usize>, Error> {
+    let fewer = |(keys, values): (usize, usize)| (keys != values).then_some(values);
+    if fewer(global) == fewer(local) && [global, local].iter().all(|(keys, values)| keys >= values) {
+        return Ok(fewer(global));
     }
-    let message = format!("keys of {keys} and values of {values} dims are not supported");
+    let [(keys, values), (local_keys, local_values)] = [global, local];
+    let message = format!(
+        "keys of {keys} and values of {values} dims, and of {local_keys} and {local_values} with a window, are not supported"
+    );
     Err(Error::config(SOURCE, message))
 }
 
@@ -123,6 +132,8 @@ fn read_positions(config: &mut Config, keys: GgufKeys<'_>) -> Result<(), Error> 
 fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists, Error> {
     let mut widths = keys.optional_list::<usize>("feed_forward_length", blocks)?;
     widths.iter_mut().for_each(|widths| widths.truncate(layers));
+    let mut heads = keys.optional_list::<usize>("attention.head_count", blocks)?;
+    heads.iter_mut().for_each(|heads| heads.truncate(layers));
     let mut recurrent = keys.flags("attention.recurrent_layers");
     recurrent.iter_mut().filter(|flags| flags.len() == blocks).for_each(|flags| flags.truncate(layers));
     let recurrent = match recurrent {
@@ -131,11 +142,12 @@ fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists,
     };
     Ok(LayerLists {
         indexed: keys.flags("attention.indexer.types"),
+        heads,
         widths,
         xielu: xielu(keys.metadata)?,
         gate_cutoffs: gate_cutoffs(keys, layers)?,
         recurrent,
-        windowed: windowed_layers(keys, layers)?,
+        windowed: windowed_layers(keys, layers, blocks)?,
         ..LayerLists::default()
     })
 }
@@ -208,6 +220,7 @@ fn state_space(keys: GgufKeys<'_>) -> Result<Option<StateSpaceConfig>, Error> {
         conv_width: 0,
         step_limit: [0.0, f32::INFINITY],
         gate_last: false,
+        norm_eps: None,
     };
     let Some(mut space) = key::block_from_gguf(defaults, keys)? else { return Ok(None) };
     let rank = keys.size("ssm.time_step_rank")?;
@@ -225,10 +238,16 @@ fn without_heads(keys: GgufKeys<'_>, blocks: usize) -> Result<Option<Vec<bool>>,
 }
 
 /// A flag for each layer, or every how many layers one has no window.
-fn windowed_layers(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<bool>>, Error> {
+fn windowed_layers(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<Option<Vec<bool>>, Error> {
     let key = "attention.sliding_window_pattern";
-    if let Some(windowed) = keys.flags(key) {
+    if let Some(mut windowed) = keys.flags(key) {
+        if windowed.len() == blocks {
+            windowed.truncate(layers);
+        }
         return Ok(Some(windowed));
+    }
+    if let Some(numbers) = keys.optional_list::<usize>(key, blocks)? {
+        return Ok(Some(numbers.iter().take(layers).map(|&windowed| windowed != 0).collect()));
     }
     let every = keys.optional::<usize>(key)?;
     let windowed = |index: usize, every: usize| every != 0 && !(index + 1).is_multiple_of(every);
@@ -264,7 +283,7 @@ fn experts(keys: GgufKeys<'_>) -> Result<Option<ExpertConfig>, Error> {
     // Files say how many groups there are, and not how they are ranked.
     let best = if experts.routing.scores == Scores::Sigmoid { 2 } else { 1 };
     let groups = (keys.optional("expert_group_count")?, keys.optional("expert_group_used_count")?);
-    experts.routing.groups = ExpertGroups::of(groups, best);
+    experts.routing.groups = ExpertGroups::from_config(groups, best);
     Ok(Some(experts))
 }
 
@@ -386,6 +405,25 @@ mod tests {
         let error = layers(vec![true].into()).unwrap_err().to_string();
         assert_eq!(error, "GGUF metadata: 6 layers, but 1 in the list of windowed ones");
         assert_eq!(read("gemma3", &[window()]).unwrap().lists.windowed, None);
+    }
+
+    #[test]
+    fn heads_may_differ_between_layers_and_between_keys_and_values() {
+        let dims = |keys: u32, values: u32| {
+            let keys = [("attention.key_length", keys.into()), ("attention.value_length", values.into())];
+            read("llama", &keys).map(|config| config.attention.value_dim)
+        };
+        assert_eq!((dims(16, 12).unwrap(), dims(16, 16).unwrap()), (Some(12), None));
+        let error = dims(12, 16).unwrap_err().to_string();
+        assert!(error.contains("keys of 12 and values of 16 dims"), "{error}");
+        let heads = |heads: Vec<u32>| {
+            let kv_heads = ("attention.head_count_kv", 2u32.into());
+            read("laguna", &[kv_heads, ("attention.head_count", heads.into())])
+        };
+        let config = heads(vec![4, 8, 4, 2, 4, 6]).unwrap();
+        assert_eq!((config.attention.heads, config.lists.heads), (8, Some(vec![4, 8, 4, 2, 4, 6])));
+        let error = heads(vec![4, 8, 4, 3, 4, 4]).unwrap_err().to_string();
+        assert_eq!(error, "GGUF metadata: 3 heads of a layer cannot share 2 key-value heads evenly");
     }
 
     #[test]

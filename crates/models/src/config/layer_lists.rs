@@ -7,6 +7,8 @@ use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
 pub struct LayerLists {
     /// Which layers choose positions themselves. Others take the choice of the last one that does.
     pub indexed: Option<Vec<bool>>,
+    /// How many query heads attention has.
+    pub heads: Option<Vec<usize>>,
     /// The width inside each feed-forward block.
     pub widths: Option<Vec<usize>>,
     /// The numbers of the function of each feed-forward block, in the order of [`crate::layers::XIELU`]; only GGUF files have
@@ -45,6 +47,9 @@ impl Keyed for LayerLists {
     const KEYS: &'static [Key<LayerLists>] = &[
         Key::size("feed-forward size of a layer", ["layer_widths", ""], MAX_SIZE, |lists| &mut lists.widths),
         Key::any(["layer_rope_theta", ""], |lists| &mut lists.thetas),
+        Key::size("number of heads of a layer", ["num_attention_heads_per_layer", ""], MAX_SIZE, |lists| {
+            &mut lists.heads
+        }),
         Key::any(["recurrent_layers", ""], |lists| &mut lists.recurrent),
         Key::any(["sparse_layers", ""], |lists| &mut lists.sparse),
         Key::size(
@@ -85,6 +90,7 @@ impl LayerLists {
             ("list of indexed ones", count(&self.indexed)),
             ("list of recurrent ones", count(&self.recurrent)),
             ("list of their blocks", count(&self.lone_blocks)),
+            ("list of heads", count(&self.heads)),
             ("list of feed-forward sizes", count(&self.widths)),
             ("list of shares of gates", count(&self.gate_cutoffs)),
             ("list of numbers of activations", count(&self.xielu)),

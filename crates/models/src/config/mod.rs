@@ -284,6 +284,9 @@ impl Config {
             let count = self.experts.map_or(0, |experts| experts.count);
             key::check_size("number of experts per token of a layer", per_token, count)?;
         }
+        for &heads in self.lists.heads.iter().flatten() {
+            key::check_shares(heads, "heads of a layer", self.attention.kv_heads, "key-value heads")?;
+        }
         let chooses = self.latent.is_some_and(|latent| latent.indexer.is_some());
         if chooses && self.lists.indexed.as_ref().is_some_and(|layers| !layers[0]) {
             return Err("the first layer takes the positions that an earlier one chose".into());
@@ -477,6 +480,7 @@ pub(crate) mod tests {
                 conv_width: 4,
                 step_limit: [0.0, f32::INFINITY],
                 gate_last: false,
+                norm_eps: None,
             };
             Config { state_space: Some(space), feed_forward: 0, ..small() }
         };

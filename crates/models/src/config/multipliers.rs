@@ -68,6 +68,8 @@ pub struct Multipliers {
     pub embedding: f32,
     /// On attention scores, if not `1 / sqrt(head_dim)`.
     pub attention: Option<f32>,
+    /// On values of attention.
+    pub values: f32,
     /// On what each block adds to the residual stream.
     pub residual: f32,
     /// On logits.
@@ -76,7 +78,7 @@ pub struct Multipliers {
 
 impl Default for Multipliers {
     fn default() -> Multipliers {
-        Multipliers { embedding: 1.0, attention: None, residual: 1.0, logits: 1.0 }
+        Multipliers { embedding: 1.0, attention: None, values: 1.0, residual: 1.0, logits: 1.0 }
     }
 }
 
@@ -87,6 +89,9 @@ impl Keyed for Multipliers {
         }),
         Key::number("attention multiplier", ["attention_multiplier", "attention.scale"], |factors| {
             &mut factors.attention
+        }),
+        Key::factor("value multiplier", ["attention_value_scale", "attention.value_scale"], |factors| {
+            &mut factors.values
         }),
         Key::factor("residual multiplier", ["residual_multiplier", "residual_scale"], |factors| {
             &mut factors.residual

@@ -22,7 +22,7 @@ pub(super) fn fold(
             "GGUF files hold the factors on embeddings ({embedding}) and logits ({logits}) in two matrices, but this \
              checkpoint has one"
         );
-        return Err(refusal(checkpoint, message));
+        return Err(refusal(&config, message));
     }
     for tensor in tensors {
         let factors = of_rows(&config, &tensor.name).into_iter();

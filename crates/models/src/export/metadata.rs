@@ -11,44 +11,24 @@ use crate::rope::ENDLESS;
 use crate::{
     Activation, Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
     EncoderConfig, EncoderLayer, Error, ExpertConfig, FeedForward, GlobalHeads, LatentConfig, LoneBlock,
-    Mixer, Network, Norm, Positions, Rope, RopeConfig, Scaling, Scores,
+    Mixer, Norm, Positions, Rope, RopeConfig, Scaling, Scores, WeightTypes,
 };
 
 /// How far rotary frequencies may be off, relatively: files hold factors of them in f32.
 const ROUNDING: f32 = 1e-5;
 
-/// The metadata of a model of a Hugging Face configuration, by the GGUF name of its architecture. What is written is
-/// read back, and must be the same model.
+/// The metadata of a model of a Hugging Face configuration, by the GGUF name of its architecture.
 ///
 /// # Errors
 /// If GGUF cannot say what the configuration says.
-pub(super) fn of_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) -> Result<Metadata, Error> {
+pub(super) fn for_config(checkpoint: &Checkpoint, config: &Config, gguf: &str) -> Result<Metadata, Error> {
     let mut metadata = Metadata::new();
     metadata.insert("general.architecture", gguf);
     metadata.insert("general.type", "model");
     if let Some(name) = &config.name {
         metadata.insert("general.name", name.rsplit('/').next().unwrap_or(name));
     }
-    match &checkpoint.network {
-        Network::Decoder(decoder) => {
-            let architecture = Architecture::from_hugging_face(&config.architecture)?;
-            for (key, value) in keys(config, decoder.norm).into_iter().chain((architecture.gguf_keys)(config))
-            {
-                metadata.insert(format!("{gguf}.{key}"), value);
-            }
-            for (place, name) in XIELU.iter().enumerate() {
-                let numbers = |all: &Vec<[f32; 4]>| all.iter().map(|own| own[place]).collect::<Vec<f32>>();
-                if let Some(numbers) = config.lists.xielu.as_ref().map(numbers) {
-                    metadata.insert(format!("xielu.{name}"), numbers);
-                }
-            }
-            if let Some(head) = &decoder.head {
-                metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
-            }
-            decoder_keys(checkpoint, config, gguf, metadata)
-        }
-        Network::Encoder(encoder) => encoder_keys(checkpoint, encoder, config, gguf, metadata),
-    }
+    checkpoint.model.text().gguf_metadata(config, gguf, checkpoint, metadata)
 }
 
 /// The names of labels; two rows that make one label are those of two tokens.
@@ -56,42 +36,59 @@ fn labels(head: &ClassificationHead) -> Strings {
     if head.log_odds { YES_AND_NO.iter().collect() } else { head.labels.iter().collect() }
 }
 
-/// Adds what the files of some decoders say otherwise than those of others, until they describe the same model.
-fn decoder_keys(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    gguf: &str,
-    metadata: Metadata,
-) -> Result<Metadata, Error> {
-    // Files of Granite hold what logits are divided by. llama.cpp knows by heart which layers of most families have the
-    // window, so that their files do not list them.
-    let always_lists = config.attention.shared_layers > 0 || config.attention.global_heads.is_some();
-    let ways = [(false, false), (true, false), (false, true), (true, true)];
-    for (divides, lists) in ways.into_iter().filter(|(_, lists)| *lists || !always_lists) {
-        let mut metadata = metadata.clone();
-        if divides {
-            metadata.insert(format!("{gguf}.logit_scale"), 1.0 / config.multipliers.logits);
+impl Decoder {
+    /// Completes the metadata of a GGUF file with what files of some decoders say otherwise than those of others, until they
+    /// describe the same model.
+    pub(crate) fn metadata(
+        &self,
+        config: &Config,
+        gguf: &str,
+        weights: &dyn WeightTypes,
+        mut metadata: Metadata,
+    ) -> Result<Metadata, Error> {
+        let architecture = Architecture::from_hugging_face(&config.architecture)?;
+        for (key, value) in keys(config, self.norm).into_iter().chain((architecture.gguf_keys)(config)) {
+            metadata.insert(format!("{gguf}.{key}"), value);
         }
-        if let Some(windowed) = config.lists.windowed.as_ref().filter(|_| lists) {
-            metadata.insert(format!("{gguf}.attention.sliding_window_pattern"), windowed.clone());
+        for (place, name) in XIELU.iter().enumerate() {
+            let numbers = |all: &Vec<[f32; 4]>| all.iter().map(|own| own[place]).collect::<Vec<f32>>();
+            if let Some(numbers) = config.lists.xielu.as_ref().map(numbers) {
+                metadata.insert(format!("xielu.{name}"), numbers);
+            }
         }
-        if read_back(checkpoint, config, &metadata)? {
-            return Ok(metadata);
+        if let Some(head) = &self.head {
+            metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
         }
+        // Files of Granite hold what logits are divided by. llama.cpp knows by heart which layers of most families have the
+        // window, so that their files do not list them.
+        let always_lists = config.attention.shared_layers > 0 || config.attention.global_heads.is_some();
+        let ways = [(false, false), (true, false), (false, true), (true, true)];
+        for (divides, lists) in ways.into_iter().filter(|(_, lists)| *lists || !always_lists) {
+            let mut metadata = metadata.clone();
+            if divides {
+                metadata.insert(format!("{gguf}.logit_scale"), 1.0 / config.multipliers.logits);
+            }
+            if let Some(windowed) = config.lists.windowed.as_ref().filter(|_| lists) {
+                metadata.insert(format!("{gguf}.attention.sliding_window_pattern"), windowed.clone());
+            }
+            if read_back(config, &metadata, weights)? {
+                return Ok(metadata);
+            }
+        }
+        let message = format!(
+            "something in this configuration of {} has no key in GGUF files of `{gguf}`",
+            config.architecture
+        );
+        Err(refusal(config, message))
     }
-    let message = format!(
-        "something in this configuration of {} has no key in GGUF files of `{gguf}`",
-        config.architecture
-    );
-    Err(refusal(checkpoint, message))
 }
 
 /// Whether the decoder that the metadata describe is that of the configuration, apart from the order of rows.
-fn read_back(checkpoint: &Checkpoint, config: &Config, metadata: &Metadata) -> Result<bool, Error> {
+fn read_back(config: &Config, metadata: &Metadata, weights: &dyn WeightTypes) -> Result<bool, Error> {
     let decoder = |architecture: &Architecture, config: Config| {
         let config = config.for_length(None);
         let ropes = Rope::all(&config, RopeStyle::HalfSplit)?;
-        Ok::<Decoder, Error>((architecture.decoder)(&config, ropes, checkpoint))
+        Ok::<Decoder, Error>((architecture.decoder)(&config, ropes, weights))
     };
     let expected = decoder(Architecture::from_hugging_face(&config.architecture)?, config.clone())?;
     let mut read = Config::from_gguf(metadata, config.vocab)?;
@@ -162,6 +159,9 @@ fn position_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     }
     let local = config.local_rope.as_ref();
     keys.extend(local.map(|local| ("rope.freq_base_swa", (local.theta as f32).into())));
+    let has_dims =
+        |local: &&RopeConfig| local.dims != config.rope.dims && config.attention.global_heads.is_none();
+    keys.extend(local.filter(has_dims).map(|local| ("rope.dimension_count_swa", size(local.dims))));
     let temperature = config.temperature;
     keys.extend(temperature.map(|temperature| ("attention.temperature_scale", temperature.growth.into())));
     keys
@@ -221,7 +221,8 @@ fn attention_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         keys.push(("attention.head_count", size(0)));
         return keys;
     }
-    keys.push(("attention.head_count", size(config.attention.heads)));
+    let heads = config.lists.heads.as_deref().map_or(size(config.attention.heads), sizes);
+    keys.push(("attention.head_count", heads));
     match config.latent {
         Some(latent) => keys.extend(latent_keys(config, latent)),
         None => keys.extend(head_keys(config)),
@@ -235,7 +236,7 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         return vec![
             ("attention.head_count_kv", in_layers(config, LoneBlock::Attention, config.attention.kv_heads)),
             ("attention.key_length", size(config.attention.head_dim)),
-            ("attention.value_length", size(config.attention.head_dim)),
+            ("attention.value_length", size(config.attention.value_dim.unwrap_or(config.attention.head_dim))),
         ];
     };
     let of_kind = |&windowed: &bool| if windowed { config.attention.kv_heads } else { kv_heads };
@@ -245,9 +246,9 @@ fn head_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
     let mut keys = vec![
         ("attention.head_count_kv", listed.as_deref().map_or(size(config.attention.kv_heads), sizes)),
         ("attention.key_length", size(head_dim)),
-        ("attention.value_length", size(head_dim)),
+        ("attention.value_length", size(config.attention.value_dim.unwrap_or(head_dim))),
         ("attention.key_length_swa", size(config.attention.head_dim)),
-        ("attention.value_length_swa", size(config.attention.head_dim)),
+        ("attention.value_length_swa", size(config.attention.value_dim.unwrap_or(config.attention.head_dim))),
     ];
     if let Some(local) = &config.local_rope {
         keys.push(("rope.dimension_count_swa", size(local.dims)));
@@ -363,7 +364,7 @@ pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
 }
 
 /// The keys that only encoders have.
-fn own_keys(encoder: &Encoder, config: &Config, gguf: &str) -> Vec<(&'static str, MetaValue)> {
+fn encoder_keys(encoder: &Encoder, config: &Config, gguf: &str) -> Vec<(&'static str, MetaValue)> {
     let mut keys = Vec::new();
     // Of a number of layers, the first has no window.
     let windows = encoder.layers.iter().map(|layer| layer.attention.window.is_some());
@@ -381,48 +382,55 @@ fn own_keys(encoder: &Encoder, config: &Config, gguf: &str) -> Vec<(&'static str
     keys
 }
 
-/// The metadata of an encoder.
-fn encoder_keys(
-    checkpoint: &Checkpoint,
-    encoder: &Encoder,
-    config: &Config,
-    gguf: &str,
-    mut metadata: Metadata,
-) -> Result<Metadata, Error> {
-    if EncoderArchitecture::from_gguf(gguf).is_none_or(|architecture| !architecture.in_llama_cpp) {
-        return Err(not_in_llama_cpp(checkpoint));
+impl Encoder {
+    /// Completes the metadata of a GGUF file.
+    pub(crate) fn metadata(
+        &self,
+        config: &Config,
+        gguf: &str,
+        weights: &dyn WeightTypes,
+        mut metadata: Metadata,
+    ) -> Result<Metadata, Error> {
+        let known = EncoderArchitecture::from_gguf(gguf).filter(|architecture| architecture.in_llama_cpp);
+        let architecture = known.ok_or_else(|| not_in_llama_cpp(config))?;
+        if let Some(problem) = self.gguf_problem(gguf) {
+            return Err(refusal(config, problem));
+        }
+        // Positions start with the first that is used.
+        let dims = if self.ropes.is_empty() { 0 } else { config.rope.dims };
+        let rope = RopeConfig { dims, ..config.rope.clone() };
+        let config = Config { rope, context_length: self.context_length, ..config.clone() };
+        let own = encoder_keys(self, &config, gguf);
+        for (key, value) in keys(&config, self.layers[0].norm).into_iter().chain(own) {
+            metadata.insert(format!("{gguf}.{key}"), value);
+        }
+        metadata.insert(format!("{gguf}.attention.causal"), false);
+        metadata.insert("tokenizer.ggml.token_type_count", self.token_types.unwrap_or(1) as u32);
+        if let Some(head) = &self.head {
+            metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
+        }
+        let read = Config::from_gguf(&metadata, config.vocab)?;
+        let found = architecture.build(&read, &EncoderConfig::from_gguf(&metadata)?, weights)?;
+        let positions = self.positions.map(|_| Positions { rows: self.context_length, first: 0 });
+        if found != (Encoder { positions, ..self.clone() }) {
+            let message = format!(
+                "something in this configuration of {} has no key in GGUF files",
+                config.architecture
+            );
+            return Err(refusal(&config, message));
+        }
+        Ok(metadata)
     }
-    if encoder.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts { .. })) {
-        return Err(refusal(checkpoint, "GGUF files have no place for the bias of an encoder's experts"));
+
+    /// Why no GGUF file of an architecture holds this encoder, as far as its weights tell.
+    fn gguf_problem(&self, gguf: &str) -> Option<&'static str> {
+        if self.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts { .. })) {
+            return Some("GGUF files have no place for the bias of an encoder's experts");
+        }
+        let has_bias = |layer: &EncoderLayer| {
+            layer.attention.bias || matches!(layer.norm, Norm::Layer { bias: true, .. })
+        };
+        let has_biases = self.layers.iter().any(has_bias) || self.head.as_ref().is_some_and(|head| head.bias);
+        (gguf == "modern-bert" && has_biases).then_some("GGUF files of `modern-bert` have no biases")
     }
-    let has_bias =
-        |layer: &EncoderLayer| layer.attention.bias || matches!(layer.norm, Norm::Layer { bias: true, .. });
-    if gguf == "modern-bert"
-        && (encoder.layers.iter().any(has_bias) || encoder.head.as_ref().is_some_and(|head| head.bias))
-    {
-        return Err(refusal(checkpoint, "GGUF files of `modern-bert` have no biases"));
-    }
-    // Positions start with the first that is used.
-    let dims = if encoder.ropes.is_empty() { 0 } else { config.rope.dims };
-    let rope = RopeConfig { dims, ..config.rope.clone() };
-    let config = Config { rope, context_length: encoder.context_length(), ..config.clone() };
-    let own = own_keys(encoder, &config, gguf);
-    for (key, value) in keys(&config, encoder.layers[0].norm).into_iter().chain(own) {
-        metadata.insert(format!("{gguf}.{key}"), value);
-    }
-    metadata.insert(format!("{gguf}.attention.causal"), false);
-    metadata.insert("tokenizer.ggml.token_type_count", encoder.token_types.unwrap_or(1) as u32);
-    if let Some(head) = &encoder.head {
-        metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));
-    }
-    let read = Config::from_gguf(&metadata, config.vocab)?;
-    let architecture = EncoderArchitecture::from_gguf(gguf).expect("a name of the table");
-    let found = architecture.build(&read, &EncoderConfig::from_gguf(&metadata)?, checkpoint)?;
-    let positions = encoder.positions.map(|_| Positions { rows: encoder.context_length(), first: 0 });
-    if found != (Encoder { positions, ..encoder.clone() }) {
-        let message =
-            format!("something in this configuration of {} has no key in GGUF files", config.architecture);
-        return Err(refusal(checkpoint, message));
-    }
-    Ok(metadata)
 }

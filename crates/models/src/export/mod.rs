@@ -10,19 +10,85 @@ use graph::ops::RopeStyle;
 use tensor::Tensor;
 use weights::{Format, Metadata};
 
-use crate::checkpoint::is_norm_of_stream;
+use crate::checkpoint::{Family, is_norm_of_stream};
 use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
 use crate::layers::XIELU;
 use crate::mix::layer_of;
 use crate::names::NameTable;
 use crate::stored::transposed;
-use crate::{
-    Architecture, Checkpoint, Config, EncoderArchitecture, Error, Network, QuantizeOptions, Quantizer,
-    RopeConfig,
-};
+use crate::{Architecture, Checkpoint, Config, Error, Output, QuantizeOptions, Quantizer, RopeConfig};
 
 /// The keys of a file that is one of several.
 const SPLIT: &str = "split.";
+
+/// How GGUF files of an architecture differ from those of a Hugging Face checkpoint.
+struct GgufForm {
+    /// The name of the architecture.
+    name: &'static str,
+    /// What they call weights otherwise than the canonical names.
+    names: NameTable,
+    /// Whether the checkpoint holds the weights of norms less 1.
+    norms_lack_1: bool,
+    /// Whether gates of experts are in one tensor with what they multiply.
+    joins_gates: bool,
+    /// Whether the factors of the configuration are in the weights.
+    holds_factors: bool,
+    /// The order of the rows of queries and keys, here and there.
+    styles: [RopeStyle; 2],
+}
+
+impl GgufForm {
+    /// # Errors
+    /// If GGUF files cannot hold the order of rows.
+    fn new(checkpoint: &Checkpoint, config: &Config) -> Result<GgufForm, Error> {
+        let architecture = match Family::from_hugging_face(&config.architecture)? {
+            Family::Decoder(architecture) => architecture,
+            Family::Encoder(encoder) => {
+                return Ok(GgufForm {
+                    name: encoder.gguf,
+                    names: &[],
+                    norms_lack_1: encoder.zero_centered_norms,
+                    joins_gates: false,
+                    holds_factors: false,
+                    styles: [RopeStyle::HalfSplit; 2],
+                });
+            }
+        };
+        let Architecture { zero_centered_norms, gguf_joins_gates, gguf_holds_factors, gguf_rope, .. } =
+            *architecture;
+        // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
+        let meta = crate::names::are_of_meta(checkpoint.weights().names());
+        let own = config.rope.style.unwrap_or(architecture.rope);
+        let own = if meta { RopeStyle::Interleaved } else { own };
+        if config.latent.is_some() && own != gguf_rope {
+            let message = "`rope_interleave` has no key in GGUF files, whose latents turn neighbouring dims";
+            return Err(refusal(config, message));
+        }
+        let name = architecture.gguf_name(config.experts.is_some());
+        Ok(GgufForm {
+            name: name.ok_or_else(|| not_in_llama_cpp(config))?,
+            names: (architecture.gguf_names)(&|name| checkpoint.canonical_names().contains_key(name)),
+            norms_lack_1: zero_centered_norms,
+            joins_gates: gguf_joins_gates,
+            holds_factors: gguf_holds_factors,
+            styles: [own, gguf_rope],
+        })
+    }
+
+    /// Brings rows of queries and keys into the order of GGUF files.
+    fn turn(&self, config: &Config, tensors: &mut [ExportTensor]) -> Result<(), Error> {
+        let [own, of_files] = self.styles;
+        // llama.cpp's converter turns rows of hybrid models whether or not they rotate.
+        let turns_all = config.rope.dims == 0
+            && config.state_space.is_some()
+            && self.styles == [RopeStyle::HalfSplit, RopeStyle::Interleaved];
+        if turns_all {
+            let rope = RopeConfig { dims: config.attention.head_dim, ..config.rope.clone() };
+            return pair_rows(tensors, &Config { rope, ..config.clone() }, of_files);
+        }
+        if config.rope.dims == 0 || own == of_files { Ok(()) } else { pair_rows(tensors, config, of_files) }
+    }
+}
 
 impl Quantizer {
     /// What becomes of a checkpoint. `config_json` is the configuration of one that is no GGUF file.
@@ -61,11 +127,11 @@ impl GgufFile {
         if let Some(quantizer) = checkpoint.quantizer() {
             let message =
                 format!("is quantized to {} as it is read: open it as it is stored", quantizer.mix().name);
-            return Err(refusal(checkpoint, message));
+            return Err(refusal(&checkpoint.config, message));
         }
         if !checkpoint.repacked().is_empty() {
             let message = "this checkpoint is quantized: take the one that it was made from";
-            return Err(refusal(checkpoint, message));
+            return Err(refusal(&checkpoint.config, message));
         }
         if checkpoint.weights().format() == Format::Gguf {
             GgufFile::from_gguf(checkpoint)
@@ -91,47 +157,18 @@ impl GgufFile {
 
     fn from_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<GgufFile, Error> {
         let (source, json) = checkpoint.options().config_json(config_json)?;
-        let name = checkpoint.config.architecture.clone();
         // As it is in the file: that of the checkpoint was made for sequences of some length.
-        let config = Config::from_hugging_face_as(&source, &json, name.clone())?;
-        let (gguf, norms_lack_1, joins_gates, styles, names): (_, _, _, _, NameTable) = match &checkpoint
-            .network
-        {
-            Network::Decoder(_) => {
-                let architecture = Architecture::from_hugging_face(&name)?;
-                // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
-                let meta = crate::names::are_of_meta(checkpoint.weights().names());
-                let rope = config.rope.style.unwrap_or(architecture.rope);
-                let rope = if meta { RopeStyle::Interleaved } else { rope };
-                if config.latent.is_some() && rope != architecture.gguf_rope {
-                    let message =
-                        "`rope_interleave` has no key in GGUF files, whose latents turn neighbouring dims";
-                    return Err(refusal(checkpoint, message));
-                }
-                let styles = [rope, architecture.gguf_rope];
-                let has = |name: &str| checkpoint.canonical_names().contains_key(name);
-                let names = (architecture.gguf_names)(&has);
-                let Architecture { zero_centered_norms, gguf_joins_gates, .. } = *architecture;
-                let gguf = architecture.gguf_name(config.experts.is_some());
-                let gguf = gguf.ok_or_else(|| not_in_llama_cpp(checkpoint))?;
-                (gguf, zero_centered_norms, gguf_joins_gates, styles, names)
-            }
-            Network::Encoder(_) => {
-                let architecture = EncoderArchitecture::from_hugging_face(&name);
-                let gguf = architecture.map_or("", |architecture| architecture.gguf);
-                let norms_lack_1 = architecture.is_some_and(|architecture| architecture.zero_centered_norms);
-                (gguf, norms_lack_1, false, [RopeStyle::HalfSplit; 2], &[])
-            }
-        };
-        let mut tensors = known_tensors(checkpoint, joins_gates);
-        let holds_factors = Architecture::from_hugging_face(&name).is_ok_and(|own| own.gguf_holds_factors);
-        let config = if holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
+        let config = Config::from_hugging_face_as(&source, &json, checkpoint.config.architecture.clone())?;
+        let form = GgufForm::new(checkpoint, &config)?;
+        let mut tensors = known_tensors(checkpoint, form.joins_gates);
+        let config =
+            if form.holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
         let config = take_activations(checkpoint, config, &mut tensors)?;
-        let metadata = metadata::of_config(checkpoint, &config, gguf)?;
+        let metadata = metadata::for_config(checkpoint, &config, form.name)?;
         stack(&mut tensors, &config);
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
-            tensor.change = change(norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)
+            tensor.change = change(form.norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)
                 .or_else(|| change(checkpoint.is_logarithm(&tensor.name), |x| -x.exp()));
         }
         let read = Config::from_gguf(&metadata, config.vocab)?;
@@ -140,26 +177,15 @@ impl GgufFile {
         {
             tile(&mut tensors, &delta);
         }
-        match styles {
-            // llama.cpp's converter turns rows of hybrid models whether or not they rotate.
-            [RopeStyle::HalfSplit, RopeStyle::Interleaved]
-                if config.rope.dims == 0 && config.state_space.is_some() =>
-            {
-                let rope = RopeConfig { dims: config.attention.head_dim, ..config.rope.clone() };
-                pair_rows(&mut tensors, &Config { rope, ..config.clone() }, styles[1])?;
-            }
-            _ if config.rope.dims == 0 => {}
-            [own, of_files] if own != of_files => pair_rows(&mut tensors, &config, of_files)?,
-            _ => {}
-        }
+        form.turn(&config, &mut tensors)?;
         for tensor in &mut tensors {
-            tensor.name = crate::names::spelled(&tensor.name, names);
+            tensor.name = crate::names::spelled(&tensor.name, form.names);
         }
         for (name, factors) in metadata::rope_factors(&config) {
             let factors = Tensor::from_slice([factors.len()], &factors);
             tensors.push(ExportTensor::whole(name.to_string(), factors));
         }
-        Ok(GgufFile::new(metadata, tensors, gguf.to_string(), &config))
+        Ok(GgufFile::new(metadata, tensors, form.name.to_string(), &config))
     }
 }
 
@@ -167,58 +193,49 @@ impl GgufFile {
 /// only if `joins_gates`.
 fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
-    let makes_no_text =
-        matches!(checkpoint.network, Network::Encoder(_)) || checkpoint.network.head().is_some();
+    let makes_text = checkpoint.model.gives(Output::Logits);
     let mut tensors = Vec::new();
     if let Some((stored, rows)) = checkpoint.score_rows() {
-        let tensor = checkpoint.weights().get(stored).expect("a name of the weights").clone();
-        let tensor = ExportTensor::whole_float("cls.output.weight".to_string(), tensor);
+        let tensor = stored_tensor(checkpoint, stored);
+        let tensor = ExportTensor::whole_float("cls.output.weight".to_string(), tensor.clone());
         tensors.push(tensor.made_of(vec![stored.to_string()]).with_rows(rows.to_vec()));
     }
     for (name, stored) in checkpoint.canonical_names() {
         // The vocabulary head of a model that makes no text is for other tasks.
         let is_of_model = layer_of(name).is_none_or(|layer| layer < checkpoint.config.layers);
-        let is_known = names_weight(name) && is_of_model && !(makes_no_text && name.starts_with("output."));
+        let is_known = names_weight(name) && is_of_model && (makes_text || !name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
-            let gates = checkpoint.gate_views(name);
-            if !gates.is_empty() && !joins_gates {
-                let whole =
-                    |(name, tensor)| ExportTensor::whole_float(name, tensor).made_of(vec![stored.clone()]);
-                tensors.extend(gates.into_iter().map(whole));
-                continue;
-            }
-            let tensor = checkpoint.weights().get(stored).expect("a name of the weights");
-            let (is_transposed, mut rows) = checkpoint.gguf_rows(name);
-            let tensor =
-                if is_transposed && tensor.shape().rank() >= 2 { transposed(tensor) } else { tensor.clone() };
-            if let Network::Encoder(encoder) = &checkpoint.network
-                && name == "position_embd.weight"
-                && let Some(positions) = encoder.positions
-                && positions.first > 0
-            {
-                let used = positions.first..positions.rows;
-                rows = vec![used];
-            }
-            let tensor = ExportTensor::whole_float(name.clone(), tensor).made_of(vec![stored.clone()]);
-            let parts = if joins_gates { Vec::new() } else { checkpoint.gguf_parts(name) };
-            for (part, rows) in &parts {
-                tensors.push(tensor.clone().named(part).with_rows(rows.to_vec()));
-            }
-            if !parts.is_empty() {
-                continue;
-            }
-            let tensor = columns(&checkpoint.config, name).into_iter().fold(tensor, ExportTensor::in_rows_of);
-            // The block that every token gets is all that there is of a feed-forward block.
-            let dense = name.replace("ffn_down_shexp", "ffn_down");
-            let tensor = if checkpoint.describe(name).is_none() && checkpoint.describe(&dense).is_some() {
-                tensor.named(&dense)
-            } else {
-                tensor
-            };
-            tensors.push(if rows.is_empty() { tensor } else { tensor.with_rows(rows) });
+            tensors.extend(tensors_for(checkpoint, name, stored, joins_gates));
         }
     }
     tensors
+}
+
+/// What a tensor of the files, `stored`, becomes.
+fn tensors_for(checkpoint: &Checkpoint, name: &str, stored: &str, joins_gates: bool) -> Vec<ExportTensor> {
+    let export = |name: &str, tensor: Tensor| {
+        ExportTensor::whole_float(name.to_string(), tensor).made_of(vec![stored.to_string()])
+    };
+    let gates = checkpoint.gate_views(name);
+    if !gates.is_empty() && !joins_gates {
+        return gates.into_iter().map(|(name, tensor)| export(&name, tensor)).collect();
+    }
+    let tensor = stored_tensor(checkpoint, stored);
+    let (is_transposed, rows) = checkpoint.gguf_rows(name);
+    let rows = checkpoint.model.text().gguf_rows(name).map_or(rows, |used| vec![used]);
+    let is_turned = is_transposed && tensor.shape().rank() >= 2;
+    let tensor = export(name, if is_turned { transposed(tensor) } else { tensor.clone() });
+    let parts = if joins_gates { Vec::new() } else { checkpoint.gguf_parts(name) };
+    if !parts.is_empty() {
+        let part = |(part, rows): &(String, &[_])| tensor.clone().named(part).with_rows(rows.to_vec());
+        return parts.iter().map(part).collect();
+    }
+    let tensor = columns(&checkpoint.config, name).into_iter().fold(tensor, ExportTensor::in_rows_of);
+    // The block that every token gets is all that there is of a feed-forward block.
+    let dense = name.replace("ffn_down_shexp", "ffn_down");
+    let is_dense = checkpoint.describe(name).is_none() && checkpoint.describe(&dense).is_some();
+    let tensor = if is_dense { tensor.named(&dense) } else { tensor };
+    vec![if rows.is_empty() { tensor } else { tensor.with_rows(rows) }]
 }
 
 /// Moves the numbers of activations, which GGUF files hold in their metadata, from the tensors to the configuration.
@@ -242,6 +259,10 @@ fn take_activations(
     }
     config.lists.xielu = Some(all);
     Ok(config)
+}
+
+fn stored_tensor<'a>(checkpoint: &'a Checkpoint, name: &str) -> &'a Tensor {
+    checkpoint.weights().get(name).expect("a name of the weights")
 }
 
 /// The columns of what is a vector to the graph and a matrix in files.
@@ -284,12 +305,12 @@ fn names_weight(name: &str) -> bool {
 }
 
 /// A complaint about what a checkpoint is.
-fn refusal(checkpoint: &Checkpoint, message: impl Into<String>) -> Error {
-    Error::config(&checkpoint.config.source_name, message)
+fn refusal(config: &Config, message: impl Into<String>) -> Error {
+    Error::config(&config.source_name, message)
 }
 
-/// That there are no GGUF files of a checkpoint's architecture.
-fn not_in_llama_cpp(checkpoint: &Checkpoint) -> Error {
-    let name = &checkpoint.config.architecture;
-    refusal(checkpoint, format!("llama.cpp has no architecture for {name}: take its own files"))
+/// That there are no GGUF files of a configuration's architecture.
+fn not_in_llama_cpp(config: &Config) -> Error {
+    let name = &config.architecture;
+    refusal(config, format!("llama.cpp has no architecture for {name}: take its own files"))
 }

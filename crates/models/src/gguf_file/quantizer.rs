@@ -59,7 +59,7 @@ impl QuantizeOptions {
 
 impl Importance {
     /// The importance of the columns of a tensor by its GGUF name, which may hold several weights with one input.
-    pub fn of(&self, name: &str) -> Option<&[f32]> {
+    pub fn for_tensor(&self, name: &str) -> Option<&[f32]> {
         let other =
             name.replace("attn_qkv.weight", "attn_q.weight").replace("ssm_ba.weight", "ssm_beta.weight");
         self.columns.get(name).or_else(|| self.columns.get(&other)).map(Vec::as_slice)
@@ -223,7 +223,8 @@ impl Quantizer {
     fn quantize(&self, index: usize, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let (tensor, dtype) = (&self.file.tensors[index], self.dtypes[index]);
         let (rows, columns) = (tensor.rows(), tensor.columns());
-        let importance = self.options.importance.as_ref().and_then(|importance| importance.of(&tensor.name));
+        let importance =
+            self.options.importance.as_ref().and_then(|importance| importance.for_tensor(&tensor.name));
         let importance = importance.map(|importance| tensor.in_column_order(importance));
         // Experts lie one behind the other, each with the importance of its own columns.
         let rows_each =

@@ -2,6 +2,7 @@
 
 use graph::Value;
 use graph::ops::{KvStore, PagedAttention, Rope, Split};
+use tensor::Tensor;
 
 use super::mixer_block::MixerBlock;
 use super::{Cached, Context, Norm};
@@ -18,6 +19,8 @@ pub struct AttentionConfig {
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
+    /// Dims of values, if they have fewer than keys.
+    pub value_dim: Option<usize>,
     /// The heads of layers without window, if they may be others.
     pub global_heads: Option<GlobalHeads>,
     /// Whether layers without window take their keys for values, if the configuration says it.
@@ -54,6 +57,9 @@ impl Keyed for AttentionConfig {
             &mut attention.kv_heads
         }),
         Key::size("head size", ["head_dim", ""], MAX_HEAD, |attention| &mut attention.head_dim),
+        Key::size("value size of heads", ["value_head_dim", ""], MAX_HEAD, |attention| {
+            &mut attention.value_dim
+        }),
         Key::any(["attention_k_eq_v", ""], |attention| &mut attention.keys_as_values),
         Key::any(["num_kv_shared_layers", ""], |attention| &mut attention.shared_layers),
         Key::positive("limit of queries, keys and values", ["clip_qkv", ""], |attention| {
@@ -75,6 +81,8 @@ impl AttentionConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
         key::check(self)?;
         key::check_shares(self.heads, "heads", self.kv_heads, "key-value heads")?;
+        let least = self.head_dim.min(self.global_head_dim());
+        self.value_dim.map_or(Ok(()), |dims| key::check_size("value size of heads", dims, least))?;
         let Some(GlobalHeads { kv_heads, head_dim }) = self.global_heads else { return Ok(()) };
         key::check_size("head size of layers without window", head_dim, MAX_HEAD)?;
         key::check_shares(self.heads, "heads", kv_heads, "key-value heads of layers without window")
@@ -95,6 +103,10 @@ pub struct Attention {
     pub kv_heads: usize,
     /// Dims of each head.
     pub head_dim: usize,
+    /// Dims of values, if they have fewer than keys.
+    pub value_dim: Option<usize>,
+    /// The factor on values.
+    pub value_scale: f32,
     /// The factor on scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Whether query, key and value projections have biases.
@@ -123,11 +135,24 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Whether each head has a sink: the score of one more position, which has no value.
     pub sinks: bool,
-    /// Whether what heads read is multiplied with the sigmoid of gates, which the query projection gives after the queries
-    /// of each head.
-    pub gated: bool,
+    /// What is multiplied with what heads read, if something is.
+    pub gate: Option<AttentionGate>,
     /// The factor on the result.
     pub output_scale: f32,
+}
+
+/// What is multiplied with what the heads of attention read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionGate {
+    /// The sigmoid of what the query projection gives after the queries of each head.
+    WithQueries,
+    /// A function of a projection of its own.
+    Projected {
+        /// Whether the function is a softplus, and not a sigmoid.
+        softplus: bool,
+        /// Whether a head has one number, and not one for each element.
+        per_head: bool,
+    },
 }
 
 /// Which elements of queries and keys are normalized together, before they are rotated.
@@ -176,13 +201,9 @@ impl MixerBlock for Attention {
         }
         operands.extend(context.shared.alibi);
         let attended = context.graph.op(attention, &operands)?;
-        let width = self.heads * self.head_dim;
-        let merged = context.reshape(&[width], attended)?;
-        let merged = match gate {
-            None => merged,
-            Some(gate) => context.graph.mul(merged, gate)?,
-        };
-        let shape = [context.hidden, width];
+        let attended = self.without_padding(context, attended)?;
+        let merged = self.gated(context, x, attended, gate)?;
+        let shape = [context.hidden, self.heads * self.value_dims()];
         let y = context.linear("attn_output", shape, self.output_bias, merged)?;
         context.scale(y, self.output_scale)
     }
@@ -207,21 +228,43 @@ impl Attention {
         let key = self.project(context, "attn_k", self.kv_heads, x)?;
         let value = match self.keys_as_values {
             true => key,
-            false => self.project(context, "attn_v", self.kv_heads, x)?,
+            false => {
+                let shape = [self.kv_heads * self.value_dims(), context.hidden];
+                context.linear("attn_v", shape, self.qkv_bias, x)?
+            }
         };
         let key = self.place(context, "attn_k_norm", self.kv_heads, key)?;
         let value = context.clip(value, self.clip)?;
-        let value = self.split_heads(context, self.kv_heads, value)?;
+        let value = context.reshape(&[self.kv_heads, self.value_dims()], value)?;
         let value = match self.value_norm {
             None => value,
-            Some(norm) => norm.build(context, "attn_v_norm", self.head_dim, value)?,
+            Some(norm) => norm.build(context, "attn_v_norm", self.value_dims(), value)?,
         };
-        Ok([key, value])
+        let value = context.scale(value, self.value_scale)?;
+        Ok([key, self.with_padding(context, value)?])
+    }
+
+    fn value_dims(&self) -> usize {
+        self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Values with as many dims as keys, as caches keep them.
+    fn with_padding(&self, context: &mut Context<'_>, value: Value) -> Result<Value, Error> {
+        let Some(dims) = self.value_dim else { return Ok(value) };
+        let zero = context.graph.constant(Tensor::scalar(0.0f32));
+        Ok(context.graph.pad(value, &[(0, 0), (0, 0), (0, self.head_dim - dims)], zero)?)
+    }
+
+    /// What heads have read, less the dims that [`Attention::with_padding`] adds.
+    fn without_padding(&self, context: &mut Context<'_>, attended: Value) -> Result<Value, Error> {
+        let Some(dims) = self.value_dim else { return Ok(attended) };
+        let split = Split { axis: 2, sizes: vec![dims, self.head_dim - dims] };
+        Ok(context.graph.ops(split, &[attended])?[0])
     }
 
     /// Queries, and the factors on what they read if there are some: f32[tokens, heads · head_dim] each.
     fn queries(&self, context: &mut Context<'_>, x: Value) -> Result<(Value, Option<Value>), Error> {
-        if !self.gated {
+        if self.gate != Some(AttentionGate::WithQueries) {
             return Ok((self.project(context, "attn_q", self.heads, x)?, None));
         }
         let both = self.project(context, "attn_q", 2 * self.heads, x)?;
@@ -234,6 +277,30 @@ impl Attention {
         };
         let (query, gate) = (merge(query)?, merge(gate)?);
         Ok((query, Some(context.graph.sigmoid(gate)?)))
+    }
+
+    /// What heads have read of a block's input `x`, times its gate: f32[tokens, heads, value_dim] → f32[tokens, heads · value_dim]
+    fn gated(
+        &self,
+        context: &mut Context<'_>,
+        x: Value,
+        attended: Value,
+        with_queries: Option<Value>,
+    ) -> Result<Value, Error> {
+        let width = self.heads * self.value_dims();
+        let Some(AttentionGate::Projected { softplus, per_head }) = self.gate else {
+            let merged = context.reshape(&[width], attended)?;
+            return match with_queries {
+                None => Ok(merged),
+                Some(gate) => Ok(context.graph.mul(merged, gate)?),
+            };
+        };
+        let shape = if per_head { [self.heads, 1] } else { [self.heads, self.value_dims()] };
+        let gate = context.linear("attn_gate", [shape[0] * shape[1], context.hidden], false, x)?;
+        let gate = if softplus { context.softplus(gate)? } else { context.graph.sigmoid(gate)? };
+        let gate = context.reshape(&shape, gate)?;
+        let attended = context.graph.mul(attended, gate)?;
+        context.reshape(&[width], attended)
     }
 
     /// Normalizes and rotates queries or keys: f32[tokens, heads · head_dim] → f32[tokens, heads, head_dim]

@@ -44,6 +44,13 @@ impl Channel {
         }
     }
 
+    /// The inner width, or how many experts there are and how wide they are.
+    pub(crate) fn summary(&self) -> String {
+        let Channel::Experts(experts) = self else { return self.width().to_string() };
+        let shared = experts.shared.map_or(String::new(), |shared| format!(", and one of {}", shared.width));
+        format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
+    }
+
     /// The inner width, of each expert if there are some.
     pub fn width(&self) -> usize {
         match self {

@@ -1,11 +1,11 @@
 //! State spaces whose channels decay each on its own, as those of Mamba (Gu and Dao 2023).
 
 use graph::Value;
-use graph::ops::{RmsNorm, SelectiveScan, Split, Transpose};
+use graph::ops::{SelectiveScan, Split, Transpose};
 
-use super::Context;
 use super::convolution::Convolution;
 use super::mixer_block::MixerBlock;
+use super::{Context, Norm};
 use crate::Error;
 
 /// `out(y · silu(z))`, where `y_t = s_t · c_t + D · x_t` and `s_t = e^(dt_t · A) · s_(t-1) + dt_t · x_t ⊗ b_t` for each channel.
@@ -25,8 +25,8 @@ pub struct ChannelStateSpace {
     pub conv_bias: bool,
     /// Whether the projections that come first and last have biases.
     pub bias: bool,
-    /// What the RMS norms of `b`, `c` and what steps are projected from add to the mean square, if there are such norms.
-    pub norm_eps: Option<f32>,
+    /// The norm of `b`, of `c` and of what steps are projected from, if they have one.
+    pub norm: Option<Norm>,
 }
 
 impl MixerBlock for ChannelStateSpace {
@@ -76,25 +76,17 @@ impl ChannelStateSpace {
         let selected = context.linear("ssm_x", selected, false, x)?;
         let split = Split { axis: 1, sizes: vec![step_rank, state_dim, state_dim] };
         let [step, b, c] = context.graph.ops(split, &[selected])?[..] else { unreachable!("three parts") };
-        let step = self.normalized(context, "ssm_dt_norm", step_rank, step)?;
-        let b = self.normalized(context, "ssm_b_norm", state_dim, b)?;
-        let c = self.normalized(context, "ssm_c_norm", state_dim, c)?;
+        let mut normalized = |name: &str, len: usize, x: Value| match self.norm {
+            None => Ok(x),
+            Some(norm) => norm.build(context, name, len, x),
+        };
+        let step = normalized("ssm_dt_norm", step_rank, step)?;
+        let b = normalized("ssm_b_norm", state_dim, b)?;
+        let c = normalized("ssm_c_norm", state_dim, c)?;
         let step = context.linear("ssm_dt", [channels, step_rank], true, step)?;
         let b = context.reshape(&[1, state_dim], b)?;
         let c = context.reshape(&[1, state_dim], c)?;
         Ok([context.softplus(step)?, b, c])
-    }
-
-    fn normalized(
-        &self,
-        context: &mut Context<'_>,
-        name: &str,
-        len: usize,
-        x: Value,
-    ) -> Result<Value, Error> {
-        let Some(eps) = self.norm_eps else { return Ok(x) };
-        let weight = context.vector(&format!("{name}.weight"), len)?;
-        Ok(context.graph.op(RmsNorm { eps }, &[x, weight])?)
     }
 
     /// f32[1, state_dim, channels], of a weight that has the states of each channel one after the other.

@@ -30,7 +30,7 @@ pub struct ClassificationHead {
 
 impl ClassificationHead {
     /// A head of one layer without bias, as decoders have it.
-    pub(crate) fn of_one_layer(labels: Vec<String>, log_odds: bool) -> ClassificationHead {
+    pub(crate) fn from_labels(labels: Vec<String>, log_odds: bool) -> ClassificationHead {
         ClassificationHead {
             labels,
             activation: None,

@@ -58,6 +58,9 @@ impl Keyed for ExpertConfig {
         Key::positive("limit of gates", ["swiglu_limit", ""], |experts| &mut experts.gate_limit),
         Key::any(["average_experts", ""], |experts| &mut experts.averaged),
         Key::any(["expert_distance", ""], |experts| &mut experts.routing.distance),
+        Key::positive("softcap of routers", ["router_logit_softcapping", ""], |experts| {
+            &mut experts.routing.softcap
+        }),
         Key::any(["norm_topk_prob", "expert_weights_norm"], |experts| &mut experts.routing.normalized),
         Key::factor(
             "factor on shares of experts",

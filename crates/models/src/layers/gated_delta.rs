@@ -28,6 +28,8 @@ pub struct DeltaConfig {
     pub conv_width: usize,
     /// Whether value heads that follow each other have different key heads, and not the same.
     pub tiled: bool,
+    /// Whether β is up to 2 and not 1, so that what a state holds of a key may change its sign.
+    pub flips_signs: bool,
 }
 
 impl Keyed for DeltaConfig {
@@ -56,6 +58,7 @@ impl Keyed for DeltaConfig {
             MAX_HEAD,
             |delta| &mut delta.conv_width,
         ),
+        Key::any(["linear_allow_neg_eigval", ""], |delta| &mut delta.flips_signs),
     ];
 }
 
@@ -68,7 +71,7 @@ impl DeltaConfig {
 }
 
 /// `out(norm(rule(q, k, v, α, β)) · silu(z))`, where queries, keys and values have been through a short convolution of each
-/// channel and a SiLU, queries and keys are of length 1, `α = e^(A · softplus(a + bias))` and `β = sigmoid(b)`.
+/// channel and a SiLU, queries and keys are of length 1, `α = e^(A · softplus(a + bias))` and `β = sigmoid(b) · scale`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GatedDelta {
     /// Query and key heads; each serves `value_heads / key_heads` value heads.
@@ -83,6 +86,8 @@ pub struct GatedDelta {
     pub tiled: bool,
     /// Tokens that each result of the convolution sees.
     pub conv_width: usize,
+    /// The factor on β.
+    pub beta_scale: f32,
     /// The norm of each head's results.
     pub norm: Norm,
 }
@@ -162,6 +167,7 @@ impl GatedDelta {
         let shape = [self.value_heads, context.hidden];
         let beta = context.linear("ssm_beta", shape, false, x)?;
         let beta = context.graph.sigmoid(beta)?;
+        let beta = context.scale(beta, self.beta_scale)?;
         let step = context.linear("ssm_alpha", shape, false, x)?;
         let bias = context.vector("ssm_dt.bias", self.value_heads)?;
         let step = context.graph.add(step, bias)?;

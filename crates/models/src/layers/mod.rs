@@ -30,7 +30,7 @@ use tensor::{DType, Tensor};
 pub use activation::Activation;
 pub(crate) use activation::XIELU;
 pub use alibi::Alibi;
-pub use attention::{Attention, AttentionConfig, GlobalHeads, QkNorm};
+pub use attention::{Attention, AttentionConfig, AttentionGate, GlobalHeads, QkNorm};
 pub use channel::{Channel, GatedAndExperts};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
@@ -61,6 +61,11 @@ pub trait WeightTypes {
     /// The weight `i32[columns]` that holds the order of a matrix's columns, if it is not that of the input they are
     /// multiplied with.
     fn order(&self, _name: &str) -> Option<&str> {
+        None
+    }
+
+    /// The number of rows of a matrix, if the checkpoint has it.
+    fn rows(&self, _name: &str) -> Option<usize> {
         None
     }
 }

@@ -14,6 +14,8 @@ pub struct Routing {
     pub scores: Scores,
     /// Whether a number of each expert is added to its product.
     pub bias: bool,
+    /// Products `s` become `c · tanh(s / c)` for this `c`.
+    pub softcap: Option<f32>,
     /// Whether a number of each expert is added to its scores for the choice. The shares do not have it
     /// (Wang et al. 2024, "Auxiliary-loss-free load balancing").
     pub correction: bool,
@@ -55,6 +57,7 @@ impl Default for Routing {
         Routing {
             scores: Scores::Softmax,
             bias: false,
+            softcap: None,
             correction: false,
             groups: None,
             distance: None,
@@ -79,6 +82,7 @@ impl Routing {
             let bias = context.vector("ffn_gate_inp.bias", count)?;
             products = context.graph.add(products, bias)?;
         }
+        let products = context.softcap(products, self.softcap)?;
         if let Some(distance) = self.distance {
             let (shares, chosen) = in_turn(context, count, per_token, products, distance)?;
             return Ok((context.scale(shares, self.scale)?, chosen));
@@ -129,7 +133,7 @@ impl Routing {
 
 impl ExpertGroups {
     /// Those of a configuration that says how many there are and how many are chosen, unless that leaves all experts.
-    pub(crate) fn of(groups: (Option<usize>, Option<usize>), best: usize) -> Option<ExpertGroups> {
+    pub(crate) fn from_config(groups: (Option<usize>, Option<usize>), best: usize) -> Option<ExpertGroups> {
         let (Some(count), Some(chosen)) = groups else { return None };
         (count > 1 && chosen != count).then_some(ExpertGroups { count, chosen, best })
     }

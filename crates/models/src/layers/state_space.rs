@@ -27,6 +27,8 @@ pub struct StateSpaceConfig {
     pub step_limit: [f32; 2],
     /// Whether its gate comes behind its norm.
     pub gate_last: bool,
+    /// `eps` of the norms without weights on what steps, inputs and outputs are made of, if there are such norms.
+    pub norm_eps: Option<f32>,
 }
 
 /// The heads of a state space.
@@ -53,6 +55,7 @@ impl Keyed for StateSpaceConfig {
             |space| &mut space.conv_width,
         ),
         Key::any(["gate_last", ""], |space| &mut space.gate_last),
+        Key::positive("eps of norms in state spaces", ["norm_eps", ""], |space| &mut space.norm_eps),
     ];
 }
 

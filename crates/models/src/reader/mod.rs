@@ -86,11 +86,11 @@ impl Config {
     ) -> Result<Config, Error> {
         let json = weights::from_json(json.as_bytes())
             .map_err(|error| Error::config(source_name, error.to_string()))?;
-        let (keys, of_text) = ConfigKeys::of_text_half(json);
+        let (keys, of_text) = ConfigKeys::for_text_half(json);
         if let Some(encoder) = EncoderArchitecture::from_hugging_face(&architecture) {
             let mut keys = keys;
             encoder.renames.iter().for_each(|(own, shared)| keys.rename(own, shared));
-            let mut keys = keys.of_family(encoder.family.map(|family| family.keys), None);
+            let mut keys = keys.for_family(encoder.family.map(|family| family.keys), None);
             if let Some(family) = encoder.family {
                 (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
             }
@@ -98,7 +98,7 @@ impl Config {
         }
         let family = Architecture::from_hugging_face(&architecture)?.of_text_half(of_text.as_deref());
         let read = |more: Option<&str>| {
-            let mut keys = keys.of_family(Some(family.keys), more);
+            let mut keys = keys.for_family(Some(family.keys), more);
             (family.complete)(&mut keys).map_err(|message| Error::config(source_name, message))?;
             Config::from_keys(source_name, architecture.clone(), keys)
         };
@@ -107,7 +107,7 @@ impl Config {
         // Files keep many keys that make no difference, such as a factor of 1.
         let matters = |key: &&str| read(Some(key)).map_or(true, |other| other != config);
         let ignored =
-            keys.of_others(family.keys, of_all).into_iter().filter(matters).map(str::to_string).collect();
+            keys.others(family.keys, of_all).into_iter().filter(matters).map(str::to_string).collect();
         config.ignored_keys = ignored;
         Ok(config)
     }

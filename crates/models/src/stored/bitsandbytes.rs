@@ -20,6 +20,21 @@ pub(crate) struct Nested<'a> {
     pub(crate) absmax: Part<'a>,
 }
 
+impl Nested<'_> {
+    /// Checks that they are for so many scales, in blocks of `each`.
+    fn check(&self, scales: usize, each: usize) -> Result<(), Refusal> {
+        let Nested { map, absmax } = self;
+        if map.tensor.dtype() != DType::F32 || map.tensor.elements() != 256 {
+            return Err(map.refuse("f32[256]"));
+        }
+        let count = scales.checked_div(each).map(|_| scales.div_ceil(each));
+        if absmax.tensor.dtype() != DType::F32 || Some(absmax.tensor.elements()) != count {
+            return Err(absmax.refuse(&format!("f32, for {scales} scales in blocks of {each}")));
+        }
+        Ok(())
+    }
+}
+
 /// What the JSON says.
 #[derive(Debug, Deserialize)]
 struct State {
@@ -45,7 +60,7 @@ pub(crate) struct FourBits {
 
 impl FourBits {
     /// `others` are the names of tensors that are not used.
-    pub(crate) fn of(
+    pub(crate) fn new(
         codes: Part<'_>,
         absmax: Part<'_>,
         state: Option<Part<'_>>,
@@ -85,22 +100,14 @@ impl FourBits {
         if absmax.tensor.dtype() != expected || absmax.tensor.elements() != scales {
             return Err(absmax.refuse(&format!("{expected}[{scales}], for blocks of {}", json.blocksize)));
         }
-        let mut stored = vec![codes.name, absmax.name];
-        let mut of_scales = None;
-        if let Some(Nested { map, absmax }) = nested {
-            let each = json.nested_blocksize.unwrap_or(256);
-            if map.tensor.dtype() != DType::F32 || map.tensor.elements() != 256 {
-                return Err(map.refuse("f32[256]"));
-            }
-            let count = scales.checked_div(each).map(|_| scales.div_ceil(each));
-            if absmax.tensor.dtype() != DType::F32 || Some(absmax.tensor.elements()) != count {
-                return Err(absmax.refuse(&format!("f32, for {scales} scales in blocks of {each}")));
-            }
-            stored.extend([map.name, absmax.name]);
-            of_scales = Some((each, json.nested_offset.unwrap_or(0.0)));
+        let each = json.nested_blocksize.unwrap_or(256);
+        if let Some(nested) = &nested {
+            nested.check(scales, each)?;
         }
-        stored.push(state.name);
-        stored.extend(others);
+        let of_scales = nested.as_ref().map(|_| (each, json.nested_offset.unwrap_or(0.0)));
+        let nested = nested.into_iter().flat_map(|Nested { map, absmax }| [map.name, absmax.name]);
+        let stored = [codes.name, absmax.name].into_iter().chain(nested).chain([state.name]);
+        let stored = stored.chain(others).collect();
         Ok(FourBits { stored, dtype, rows, columns, block: json.blocksize, nested: of_scales })
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Fp8 {
 
 impl Fp8 {
     /// `block` is what the configuration says; `others` are the names of tensors that are not used.
-    pub(crate) fn of(
+    pub(crate) fn new(
         codes: Part<'_>,
         scales: Part<'_>,
         others: Vec<String>,

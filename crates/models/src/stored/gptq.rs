@@ -46,7 +46,7 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// The layer of `qweight`, `scales`, `qzeros` and `g_idx`.
-    pub(crate) fn of(
+    pub(crate) fn new(
         [qweight, scales, qzeros, g_idx]: [Option<Part<'_>>; 4],
         config: &GptqConfig,
     ) -> Result<Layer, Refusal> {

@@ -167,7 +167,7 @@ pub(crate) struct IntegerMatrix {
 
 impl IntegerMatrix {
     /// That of AWQ.
-    pub(crate) fn of_awq(
+    pub(crate) fn from_awq(
         codes: Part<'_>,
         scales: Option<Part<'_>>,
         zeros: Option<Part<'_>>,
@@ -208,7 +208,7 @@ impl IntegerMatrix {
 
     /// That of compressed-tensors, whose codes are words of `bits` or bytes, or of LLM.int8, whose scales are 127 times as
     /// large. `group_of` has the group of each column, if they are permuted. `others` are the names of tensors that are not used.
-    pub(crate) fn of_rows(
+    pub(crate) fn from_rows(
         codes: Part<'_>,
         scales: Option<Part<'_>>,
         zeros: Option<Part<'_>>,
@@ -222,24 +222,7 @@ impl IntegerMatrix {
         let each = if is_words { 32 / bits } else { 1 };
         let columns = stored.checked_mul(each).filter(|columns| rows > 0 && *columns > 0);
         let columns = columns.ok_or_else(|| codes.refuse("rows, and columns"))?;
-        let dtypes: &[DType] =
-            if bits == 4 { &[DType::F16, DType::BF16] } else { &[DType::F16, DType::BF16, DType::F32] };
-        let count = match scales.tensor.shape()[..] {
-            _ if !dtypes.contains(&scales.tensor.dtype()) => None,
-            [] | [1] => Some(1),
-            [of_rows] => (of_rows == rows).then_some(1),
-            [of_rows, count] => (of_rows == rows && count > 0).then_some(count),
-            _ => None,
-        };
-        let blocks = count.and_then(|count| group_of_blocks(columns, count));
-        let (Some(count), Some(blocks)) = (count, blocks) else {
-            let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
-            let expected = format!(
-                "[{rows}, groups] of {}, groups of a multiple of {BLOCK} of {columns} columns",
-                names.join(" or ")
-            );
-            return Err(scales.refuse(&expected));
-        };
+        let (count, blocks) = groups_of_scales(&scales, bits, [rows, columns])?;
         if let Some(zeros) = &zeros {
             let packed = zeros.tensor.dtype() == DType::I32;
             let expected = if packed { [rows.div_ceil(32 / bits), count] } else { [rows, count] };
@@ -360,6 +343,31 @@ fn in_order_of_groups(group_of: &Part<'_>, columns: usize, groups: usize) -> Res
         return Ok(None);
     }
     sort(&listed, groups).map(Some).map_err(|message| (group_of.leaf, message))
+}
+
+/// How many groups of columns share scales, and the group of each 32 columns.
+fn groups_of_scales(
+    scales: &Part<'_>,
+    bits: usize,
+    [rows, columns]: [usize; 2],
+) -> Result<(usize, Vec<u32>), Refusal> {
+    let dtypes: &[DType] =
+        if bits == 4 { &[DType::F16, DType::BF16] } else { &[DType::F16, DType::BF16, DType::F32] };
+    let count = match scales.tensor.shape()[..] {
+        _ if !dtypes.contains(&scales.tensor.dtype()) => None,
+        [] | [1] => Some(1),
+        [of_rows] => (of_rows == rows).then_some(1),
+        [of_rows, count] => (of_rows == rows && count > 0).then_some(count),
+        _ => None,
+    };
+    let groups = count.and_then(|count| Some((count, group_of_blocks(columns, count)?)));
+    groups.ok_or_else(|| {
+        let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+        let names = names.join(" or ");
+        scales.refuse(&format!(
+            "[{rows}, groups] of {names}, groups of a multiple of {BLOCK} of {columns} columns"
+        ))
+    })
 }
 
 /// The group of each 32 columns, if groups have a multiple of 32 columns each.

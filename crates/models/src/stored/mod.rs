@@ -43,6 +43,8 @@ pub(crate) enum Stored {
     Repacked(Repacked),
     /// Apart, of the same type, one for each place of a first axis.
     Stack(Vec<Stored>),
+    /// Apart, of types that are the same but for the first axis, whose places follow each other.
+    Joined(Vec<Stored>),
     /// In some rows of each head of a matrix [heads · rows, columns]: as [heads, rows, columns], or with the last two axes
     /// the other way round. Blocks then do not part, and become f16.
     Heads { whole: Box<Stored>, heads: usize, rows: Range<usize>, transposed: bool },
@@ -62,7 +64,7 @@ impl Stored {
             | Stored::Place { inner, .. }
             | Stored::Heads { whole: inner, .. } => inner.tensors(),
             Stored::Repacked(weight) => weight.tensors().collect(),
-            Stored::Stack(parts) => parts.iter().flat_map(Stored::tensors).collect(),
+            Stored::Stack(parts) | Stored::Joined(parts) => parts.iter().flat_map(Stored::tensors).collect(),
             Stored::Made(_) => Vec::new(),
         }
     }
@@ -71,7 +73,7 @@ impl Stored {
     pub(crate) fn repacked(&self) -> Vec<&Repacked> {
         match self {
             Stored::Repacked(weight) => vec![weight],
-            Stored::Stack(parts) => parts.iter().flat_map(Stored::repacked).collect(),
+            Stored::Stack(parts) | Stored::Joined(parts) => parts.iter().flat_map(Stored::repacked).collect(),
             // Its other rows are named too, and it counts once.
             Stored::Heads { whole, transposed: false, .. } => whole.repacked(),
             _ => Vec::new(),
@@ -169,6 +171,10 @@ impl WeightTypes for Names<'_> {
     fn order(&self, name: &str) -> Option<&str> {
         self.names.get(name)?.order()
     }
+
+    fn rows(&self, name: &str) -> Option<usize> {
+        self.describe(name)?.1.first().copied()
+    }
 }
 
 /// Whether a dtype is one that matrices can be cast from and to.
@@ -211,7 +217,7 @@ pub(crate) fn read(reader: TensorReader<'_>, stored: &Stored) -> Result<Option<T
             Tensor::from_slice(*tensor.shape(), &values)
         })),
         Stored::Repacked(weight) => Ok(weight.read(reader.weights)?),
-        Stored::Stack(parts) => {
+        Stored::Stack(parts) | Stored::Joined(parts) => {
             concatenate(&mut parts.iter().filter_map(|part| read(reader, part).transpose()))
         }
         Stored::Heads { whole, heads, rows, transposed } => {
@@ -296,6 +302,12 @@ pub(crate) fn describe(weights: &Weights, stored: &Stored) -> Option<(DType, Sha
             let (dtype, shape) = describe(weights, parts.first()?)?;
             Some((dtype, Shape::new(&[&[parts.len()], &shape[..]].concat())))
         }
+        Stored::Joined(parts) => {
+            let (dtype, shape) = describe(weights, parts.first()?)?;
+            let rows = parts.iter().map(|part| describe(weights, part)?.1.first().copied());
+            let rows: usize = rows.sum::<Option<usize>>()?;
+            Some((dtype, Shape::new(&[&[rows], shape.get(1..)?].concat())))
+        }
         Stored::Heads { whole, heads, rows, transposed } => {
             let (dtype, shape) = describe(weights, whole)?;
             let [_, columns] = shape[..] else { return None };
@@ -348,6 +360,25 @@ mod tests {
 
     use super::*;
 
+    fn no_weights() -> Weights {
+        let header = br#"{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0]].concat();
+        Weights::from_bytes("one.safetensors", Bytes::new(file)).unwrap()
+    }
+
+    #[test]
+    fn joined_tensors_follow_each_other() {
+        let made = |rows: usize, values: &[f32]| Stored::Made(Tensor::from_slice([rows, 2], values));
+        let joined = Stored::Joined(vec![made(1, &[1.0, 2.0]), made(2, &[3.0, 4.0, 5.0, 6.0])]);
+        let weights = no_weights();
+        let tensor = read((&weights).into(), &joined).unwrap().unwrap();
+        assert_eq!(describe(&weights, &joined), Some((DType::F32, Shape::new(&[3, 2]))));
+        assert_eq!(
+            (*tensor.shape(), tensor.to_f32_vec()),
+            (Shape::new(&[3, 2]), vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        );
+    }
+
     /// Two heads of three rows of 32 columns.
     fn heads(dtype: DType, rows: Range<usize>, transposed: bool) -> (Tensor, (DType, Shape), Vec<f32>) {
         let values: Vec<f32> = (0..6 * 32).map(|i| ((i * 37 % 101) as f32 - 50.0) / 16.0).collect();
@@ -363,9 +394,7 @@ mod tests {
         let held = whole.to_f32_vec();
         let whole = Box::new(Stored::Made(whole));
         let stored = Stored::Heads { whole, heads: 2, rows, transposed };
-        let header = br#"{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
-        let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0]].concat();
-        let weights = Weights::from_bytes("one.safetensors", Bytes::new(file)).unwrap();
+        let weights = no_weights();
         let tensor = read((&weights).into(), &stored).unwrap().unwrap();
         (tensor, describe(&weights, &stored).unwrap(), held)
     }

@@ -20,7 +20,7 @@ pub(crate) struct Mxfp4 {
 }
 
 impl Mxfp4 {
-    pub(crate) fn of(blocks: Part<'_>, scales: Option<Part<'_>>) -> Result<Mxfp4, Refusal> {
+    pub(crate) fn new(blocks: Part<'_>, scales: Option<Part<'_>>) -> Result<Mxfp4, Refusal> {
         let scales = scales.ok_or_else(|| ("scales", "missing next to its blocks".to_string()))?;
         let exponents = matches!(scales.tensor.dtype(), DType::U8 | DType::F8E8M0);
         let (outer, columns) = match &blocks.tensor.shape()[..] {
@@ -39,7 +39,7 @@ impl Mxfp4 {
     }
 
     /// A matrix of compressed-tensors; `others` are the names of tensors that are not used.
-    pub(crate) fn of_rows(
+    pub(crate) fn from_rows(
         codes: Part<'_>,
         scales: Option<Part<'_>>,
         others: Vec<String>,
@@ -116,7 +116,7 @@ mod tests {
     fn read(weights: &Weights) -> Result<Mxfp4, Refusal> {
         let part =
             |leaf, name: &str| weights.get(name).map(|tensor| Part { leaf, name: name.to_string(), tensor });
-        Mxfp4::of(part("blocks", "w_blocks").unwrap(), part("scales", "w_scales"))
+        Mxfp4::new(part("blocks", "w_blocks").unwrap(), part("scales", "w_scales"))
     }
 
     /// As the format's description has it, from the tensors of `usual`.
@@ -151,7 +151,7 @@ mod tests {
             let part =
                 |leaf, name: &str| Part { leaf, name: name.to_string(), tensor: weights.get(name).unwrap() };
             let scales = Some(part("weight_scale", "w_scales"));
-            Mxfp4::of_rows(part("weight_packed", "w_blocks"), scales, Vec::new())
+            Mxfp4::from_rows(part("weight_packed", "w_blocks"), scales, Vec::new())
         };
         let weights = file(32);
         let tensor = Repacked::new(read(&weights).unwrap()).read(&weights).unwrap().unwrap();

@@ -27,7 +27,7 @@ pub(crate) struct Nvfp4 {
 
 impl Nvfp4 {
     /// `others` are the names of tensors that are not used.
-    pub(crate) fn of(
+    pub(crate) fn new(
         codes: Part<'_>,
         scales: Option<Part<'_>>,
         of_matrix: Part<'_>,
@@ -102,7 +102,7 @@ pub(crate) struct GgmlNvfp4 {
 
 impl GgmlNvfp4 {
     /// `others` are the names of tensors that are not used.
-    pub(crate) fn of(
+    pub(crate) fn new(
         blocks: Part<'_>,
         scales: Option<Part<'_>>,
         others: Vec<String>,

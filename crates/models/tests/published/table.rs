@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use perihelion_models::{ARCHITECTURES, ENCODERS, FRAMES};
+use perihelion_models::{ARCHITECTURES, ENCODERS, FRAMES, Model, Parameters};
 use serde_json::Value;
 use tensor::DType;
 
@@ -75,11 +75,11 @@ fn billions(parameters: usize) -> String {
 }
 
 fn row(model: &Published, architecture: &str, formats: &str) -> String {
-    let (_, decoder) = model.open();
-    let (all, active) = (decoder.parameters().unwrap(), decoder.active_parameters().unwrap());
+    let open = Model::from(model.open().1);
+    let Parameters { all, active } = open.parameters().unwrap();
     let active = if active < all { format!(", {} active", billions(active)) } else { String::new() };
-    let state = decoder.state();
-    let cache = gigabytes(TOKENS * state.bytes_per_token(DType::BF16) + state.bytes_per_slot());
+    let bytes = TOKENS * open.state.bytes_per_token(DType::BF16) + open.state.bytes_per_slot();
+    let cache = gigabytes(bytes);
     let template = model.template.as_deref().map_or(String::new(), |template| format!("`{template}`"));
     format!(
         "| {} | `{}` | {formats} | {template} | {}{active} | {} | {} | {cache} |",
@@ -123,7 +123,7 @@ fn table_of_encoders() -> String {
     let names = ENCODERS.iter().map(|encoder| encoder.hugging_face);
     for name in names.filter(|name| seen.insert(*name)) {
         for model in published.get(name).into_iter().flatten() {
-            let (all, formats) = (model.encoder().parameters().unwrap(), &formats[name]);
+            let (all, formats) = (Model::from(model.encoder()).parameters().unwrap().all, &formats[name]);
             writeln!(
                 table,
                 "| {} | `{name}` | {formats} | {} | {} | {} |",

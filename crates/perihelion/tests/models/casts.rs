@@ -4,7 +4,7 @@ use std::path::Path;
 
 use perihelion::driver::{DType, Tensor};
 use perihelion::engine::{PackError, WeightsRegistry};
-use perihelion::models::{Checkpoint, CheckpointOptions};
+use perihelion::models::{Checkpoint, CheckpointOptions, Output};
 use perihelion::weights::Weights;
 use tensor::{Bytes, Shape, bf16};
 
@@ -46,7 +46,7 @@ fn open(weights: Weights, folder: &Path, dtype: Option<DType>) -> Checkpoint {
 }
 
 fn logits(checkpoint: &Checkpoint, tokens: &[u32]) -> Vec<f32> {
-    let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
     let model = session(2).load(&graph, &Registry(checkpoint)).unwrap();
     run(checkpoint, &model, tokens, &[tokens.len()])
 }

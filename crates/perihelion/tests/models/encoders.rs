@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use perihelion::driver::{Buffer, DType, Tensor};
 use perihelion::engine::Model;
-use perihelion::models::{Checkpoint, ENCODERS, Mix, QuantizeOptions};
+use perihelion::models::{Checkpoint, ENCODERS, Mix, Output, QuantizeOptions};
 use perihelion::pipelines::config::{PipelineConfig, machine};
 use perihelion::pipelines::{
     Batch, Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingPrompt, EmbeddingRequest, EmbeddingText,
@@ -69,7 +69,7 @@ impl Golden {
 }
 
 fn load(checkpoint: &Checkpoint, threads: usize) -> Model {
-    let graph = checkpoint.hidden_graph(PAGE_SIZE, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Hidden, PAGE_SIZE, DType::F32).unwrap();
     session(threads).load(&graph, &|name: &str| checkpoint.tensor(name).unwrap()).unwrap()
 }
 
@@ -87,7 +87,7 @@ fn inputs(texts: &[&[u32]]) -> Vec<Buffer> {
 
 /// The logits of some texts, each the first tokens of the golden.
 fn logits(checkpoint: &Checkpoint, golden: &Golden, threads: usize, lengths: &[usize]) -> Vec<f32> {
-    let graph = checkpoint.classifier_graph(PAGE_SIZE, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Scores, PAGE_SIZE, DType::F32).unwrap();
     let model = session(threads).load(&graph, &|name: &str| checkpoint.tensor(name).unwrap()).unwrap();
     let firsts = |ids: &'_ [u32]| lengths.iter().flat_map(|&length| ids[..length].to_vec()).collect();
     let texts: Vec<&[u32]> = lengths.iter().map(|&length| &golden.tokens[..length]).collect();
@@ -134,7 +134,7 @@ fn logits_match_pytorch_in_every_batch() {
         let (expected, _) = golden.logits.as_ref().unwrap();
         let whole = golden.tokens.len();
         for (name, checkpoint) in golden.checkpoints() {
-            let labels = checkpoint.network.head().unwrap().labels.len();
+            let labels = checkpoint.model.head.as_ref().unwrap().labels.len();
             let alone = logits(&checkpoint, &golden, 1, &[whole]);
             let worst = worst(&alone, expected);
             eprintln!("{name}: largest relative difference {worst:.1e}");
@@ -150,7 +150,8 @@ fn logits_match_pytorch_in_every_batch() {
         }
     }
     let golden = &goldens().into_iter().find(|golden| golden.name == "bert").unwrap();
-    let error = golden.checkpoints()[0].1.classifier_graph(PAGE_SIZE, DType::F32).unwrap_err().to_string();
+    let error =
+        golden.checkpoints()[0].1.graph(Output::Scores, PAGE_SIZE, DType::F32).unwrap_err().to_string();
     assert_eq!(error, "BertModel has no classification head: it makes no scores");
 }
 
@@ -185,7 +186,7 @@ fn encoders_written_as_gguf_compute_the_same() {
         if let Some((expected, _)) = &golden.logits {
             let off = worst(&logits(&open(&path), &golden, 2, &[golden.tokens.len()]), expected);
             assert!(off <= BOUND, "{}: a logit is off by {off} of the largest", golden.name);
-            assert_eq!(open(&path).network.head(), source.network.head());
+            assert_eq!(open(&path).model.head, source.model.head);
         }
         let beside = golden.folder.join("model.gguf");
         if beside.exists() {
@@ -244,7 +245,7 @@ fn parameters_are_those_of_the_file() {
     for (name, checkpoint) in goldens().iter().flat_map(Golden::checkpoints) {
         let own = checkpoint.weights().tensors().filter(|(name, _)| !name.starts_with("dense_"));
         let stored: usize = own.map(|(_, tensor)| tensor.elements()).sum();
-        let counted = checkpoint.encoder().unwrap().parameters().unwrap();
+        let counted = checkpoint.model.parameters().unwrap().all;
         match name.ends_with(".gguf") {
             true => assert_eq!(counted, stored, "{name}"),
             false => assert!(counted <= stored, "{name}: {counted} of {stored}"),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use perihelion::driver::{DType, Shape, Tensor};
 use perihelion::engine::{Model, PackError, WeightsRegistry};
 use perihelion::graph::Op;
-use perihelion::models::{Checkpoint, DecoderOutput, WeightTypes};
+use perihelion::models::{Checkpoint, Output, WeightTypes};
 use perihelion::pipelines::{Batch, Runner, SequenceId, Slice};
 use tensor::{AlignedBytes, Bytes, blocks};
 
@@ -30,12 +30,8 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph = self
-            .checkpoint
-            .decoder()
-            .unwrap()
-            .build(DecoderOutput::Logits, "experts", self, PAGE_SIZE, DType::F32)
-            .unwrap();
+        let graph =
+            self.checkpoint.decoder().unwrap().build(Output::Logits, self, PAGE_SIZE, DType::F32).unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,
@@ -174,7 +170,7 @@ fn descriptions_match_the_weights() {
     for name in ["mixtral", "mixtral_stacked", "qwen2_moe"] {
         let golden = Golden::named(name);
         let checkpoint = golden.checkpoint();
-        let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+        let graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
         let model = crate::support::session(1).load(&graph, &Described(&checkpoint)).unwrap();
         let slices = || vec![slice(0, &golden.tokens, &[2, 0, 5])];
         let plain = Experts { checkpoint: &checkpoint, dtype: DType::F32 }.load(Tensor::clone);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use perihelion::driver::{DType, Device};
 use perihelion::engine::{InferenceSession, Model, ReferenceDevice};
-use perihelion::models::Checkpoint;
+use perihelion::models::{Checkpoint, Output};
 
 use crate::architectures::{Golden, PAGE_SIZE, run, weights};
 use crate::support::session;
@@ -40,7 +40,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn load(session: &InferenceSession, checkpoint: &Checkpoint) -> Model {
-    let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
     session.load(&graph, &weights(checkpoint, &graph)).unwrap()
 }
 
@@ -119,8 +119,8 @@ fn gptq_weights_load_from_pytorch_files() {
     let golden = Golden::open(folder("llama"));
     let safetensors = golden.checkpoint();
     let pytorch = golden.open_file("pytorch_model.bin");
-    let graph = safetensors.graph(PAGE_SIZE, DType::F32).unwrap();
-    assert_eq!(graph.to_string(), pytorch.graph(PAGE_SIZE, DType::F32).unwrap().to_string());
+    let graph = safetensors.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
+    assert_eq!(graph.to_string(), pytorch.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap().to_string());
     let (expected, found) = (weights(&safetensors, &graph), weights(&pytorch, &graph));
     for (name, tensor) in &expected {
         assert_eq!(tensor.bytes(), found[name].bytes(), "{name}");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use perihelion::driver::{DType, Tensor};
-use perihelion::models::{Decoder, DecoderOutput, Mixer};
+use perihelion::models::{Decoder, Mixer, Output};
 use perihelion::pipelines::config::{KVCacheStrategy, Machine, PipelineConfig, machine};
 use perihelion::pipelines::{
     Batch, Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingText, Error, Pooling, Runner, Slice,
@@ -23,8 +23,7 @@ fn logits(
     weights: &HashMap<String, Tensor>,
     chunks: &[usize],
 ) -> Vec<f32> {
-    let graph =
-        decoder.build(DecoderOutput::Logits, "decoder", &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
+    let graph = decoder.build(Output::Logits, &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
     let model = session(2).load(&graph, weights).unwrap();
     let mut runner = Runner::new(model, 5, decoder.vocab).unwrap();
     let (mut logits, mut done) = (Vec::new(), 0);
@@ -62,7 +61,7 @@ fn layers_with_different_heads_get_separate_caches() {
     };
     assert_eq!((names(&both), names(&one)), (vec!["cache".into()], vec!["cache".into(), "cache.1".into()]));
     assert_eq!(4 * one.state().bytes_per_token(DType::F32), 3 * both.state().bytes_per_token(DType::F32));
-    let graph = checkpoint.graph(PAGE_SIZE, DType::F32).unwrap();
+    let graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
     let [mut of_both, mut of_one] = [(); 2].map(|()| weights(&checkpoint, &graph));
     for name in ["blk.1.attn_k.weight", "blk.1.attn_v.weight"] {
         let matrix = of_both[name].clone();

@@ -189,7 +189,7 @@ pub(crate) fn golden_with_tokenizer(name: &str) -> tempfile::TempDir {
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(golden.join(file), folder.path().join(file)).unwrap();
     }
-    let tokens = Checkpoint::open(folder.path(), None).unwrap().network.vocab();
+    let tokens = Checkpoint::open(folder.path(), None).unwrap().model.vocab;
     let special = ["<unk>", "<s>", "</s>"].map(str::to_string);
     let letters = ('a'..).map(String::from);
     let vocab = special.into_iter().chain(letters).take(tokens).enumerate();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::devices::Platform;
-use models::{Architecture, Checkpoint, EncoderArchitecture, Network};
+use models::Checkpoint;
 use sources::Content;
 use tensor::Bytes;
 use weights::{Format, WeightFile, Weights};
@@ -154,9 +154,7 @@ impl PipelineConfig {
                 && model.checkpoint.as_ref().is_some_and(|open| open.weights().format() != Format::Gguf),
             "rope_type has no effect: it is for GGUF files only",
         );
-        if let Outline::Network(network) = &model.outline
-            && matches!(**network, Network::Encoder(_))
-        {
+        if matches!(&model.outline, Outline::Graph(graph) if !graph.runs_in_steps()) {
             warnings.extend(self.idle_in_encoders(&model.architecture));
         }
         warnings
@@ -195,10 +193,8 @@ impl PipelineConfig {
 
     /// What the files name, unless another one was asked for.
     fn resolve_architecture(&mut self, checkpoint: &Checkpoint) {
-        let gguf = checkpoint.weights().format() == Format::Gguf;
-        let found = native_of(&checkpoint.config.architecture, &checkpoint.network, gguf);
-        if let (None, Some(name)) = (&self.architecture, found) {
-            self.architecture = Some(name.to_string());
+        if self.architecture.is_none() {
+            self.architecture = checkpoint.hugging_face_name().map(str::to_string);
         }
     }
 
@@ -308,15 +304,6 @@ impl Plan {
 
 /// Steps without scheduling between them where each launch costs.
 const STEPS_OF_ACCELERATORS: i64 = 10;
-
-/// The Hugging Face name of a model's architecture, as its files name it.
-fn native_of(found: &str, network: &Network, gguf: bool) -> Option<&'static str> {
-    match (network, gguf) {
-        (Network::Encoder(_), true) => EncoderArchitecture::from_gguf(found).map(|known| known.hugging_face),
-        (Network::Decoder(_), true) => Architecture::from_gguf(found).ok().map(|known| known.hugging_face),
-        (_, false) => models::known_name(found),
-    }
-}
 
 /// The encoding of a model's files, whose names must not promise another one; of a model in memory, that of most bytes
 /// of its matrices. Beside it, what is worth a warning.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use models::{Checkpoint, CheckpointOptions, Network, QuantizeOptions, Quantizer};
+use models::{Checkpoint, CheckpointOptions, Model, QuantizeOptions, Quantizer};
 use sources::{FileSet, Progress};
 use weights::{Format, Weights};
 
@@ -116,10 +116,10 @@ impl PipelineConfig {
             self.keep_config(folder);
         }
         let json = self.huggingface_config()?.to_string();
-        let (config, network) = Network::from_config_json(&source, &json, self.architecture.as_deref())?;
+        let (config, model) = Model::from_config_json(&source, &json, self.architecture.as_deref())?;
         Ok(Description {
             checkpoint: None,
-            outline: Outline::Network(Box::new(network)),
+            outline: Outline::Graph(Arc::new(model)),
             weight_bytes: files.bytes()?.map(|bytes| self.bytes_as_read(bytes)),
             folder: PathBuf::new(),
             recommended: SamplingOptions::default(),
@@ -210,7 +210,7 @@ impl PipelineConfig {
         Ok(Description {
             remote: None,
             architecture: checkpoint.config.architecture.clone(),
-            outline: Outline::Network(Box::new(checkpoint.network.clone())),
+            outline: Outline::Graph(Arc::clone(&checkpoint.model)),
             weight_bytes: Some(checkpoint.bytes()),
             recommended: recommended_sampling(&checkpoint, &folder, self.names_no_folder())?,
             checkpoint: Some(Arc::new(checkpoint)),

@@ -12,7 +12,7 @@ mod saved;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use models::{Checkpoint, Network, QuantizeOptions};
+use models::{Checkpoint, Model, Output, Parameters, QuantizeOptions};
 use serde::{Deserialize, Serialize};
 use sources::{FileSet, PlannedFile, Progress};
 use tensor::DType;
@@ -91,7 +91,7 @@ struct Description {
 #[derive(Debug)]
 enum Outline {
     /// Of one that runs as a graph: all of it.
-    Network(Box<Network>),
+    Graph(Arc<Model>),
     /// Of one that Transformers runs.
     Transformers(TransformersFacts),
 }
@@ -99,21 +99,21 @@ enum Outline {
 impl Outline {
     fn context_length(&self) -> usize {
         match self {
-            Outline::Network(network) => network.context_length(),
+            Outline::Graph(model) => model.context_length,
             Outline::Transformers(facts) => facts.context_length,
         }
     }
 
     fn cache_bytes_per_token(&self, dtype: DType) -> u64 {
         match self {
-            Outline::Network(network) => network.cache_bytes_per_token(dtype) as u64,
+            Outline::Graph(model) => model.state.bytes_per_token(dtype) as u64,
             Outline::Transformers(facts) => facts.cache_bytes_per_token(dtype),
         }
     }
 
     fn state_bytes_per_slot(&self) -> u64 {
         match self {
-            Outline::Network(network) => network.state_bytes_per_slot() as u64,
+            Outline::Graph(model) => model.state.bytes_per_slot() as u64,
             Outline::Transformers(_) => 0,
         }
     }
@@ -216,9 +216,9 @@ impl Plan {
     }
 
     /// The model as a value; `None` if it does not run as a graph.
-    pub fn network(&self) -> Option<&Network> {
+    pub fn model(&self) -> Option<&Model> {
         match &self.model.outline {
-            Outline::Network(network) => Some(network),
+            Outline::Graph(model) => Some(model),
             Outline::Transformers(_) => None,
         }
     }
@@ -226,7 +226,7 @@ impl Plan {
     /// What is known of a model that Transformers runs.
     pub(crate) fn transformers(&self) -> Option<&TransformersFacts> {
         match &self.model.outline {
-            Outline::Network(_) => None,
+            Outline::Graph(_) => None,
             Outline::Transformers(facts) => Some(facts),
         }
     }
@@ -262,29 +262,32 @@ impl Plan {
 
     /// The number of the model's weights; `None` if the model does not run as a graph and the headers of its files are not
     /// read.
-    pub fn parameters(&self) -> Option<usize> {
+    pub fn parameters(&self) -> Option<Parameters> {
         match &self.model.outline {
-            Outline::Network(network) => network.parameters().ok(),
-            Outline::Transformers(facts) => facts.parameters,
+            Outline::Graph(model) => model.parameters().ok(),
+            Outline::Transformers(facts) => facts.parameters.map(|all| Parameters { all, active: all }),
         }
     }
 
     /// Whether the model has a classification head: it scores texts.
     pub fn is_classifier(&self) -> bool {
-        self.network().is_some_and(|network| network.head().is_some())
+        self.model().is_some_and(|model| model.gives(Output::Scores))
     }
 
-    /// Whether the model is an encoder, which makes embeddings or scores only.
-    pub fn is_encoder(&self) -> bool {
+    /// Whether the model reads whole texts at once, in both directions, as encoders do.
+    pub fn reads_whole_texts(&self) -> bool {
         match &self.model.outline {
-            Outline::Network(network) => matches!(**network, Network::Encoder(_)),
+            Outline::Graph(model) => !model.runs_in_steps(),
             Outline::Transformers(facts) => !facts.writes,
         }
     }
 
     /// Whether the model makes text.
     pub fn makes_text(&self) -> bool {
-        self.network().map_or_else(|| !self.is_encoder(), Network::makes_text)
+        match &self.model.outline {
+            Outline::Graph(model) => model.gives(Output::Logits),
+            Outline::Transformers(facts) => facts.writes,
+        }
     }
 
     /// The model's weights, or their headers if they are not fetched yet; `None` of PyTorch files before

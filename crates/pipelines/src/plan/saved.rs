@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use engine::{Artifact, CompiledModel, ExportOptions, Reproducible, WeightsRegistry};
 use graph::Graph;
-use models::{Checkpoint, Network};
+use models::Checkpoint;
 use serde::{Deserialize, Serialize};
 use sources::{Content, is_beside_weights};
 use tensor::Tensor;
@@ -76,7 +76,7 @@ impl Identity {
 
     /// The identity of a checkpoint's model under a configuration with every field decided.
     pub(crate) fn new(config: &PipelineConfig, checkpoint: &Checkpoint) -> Identity {
-        let has_cache = matches!(checkpoint.network, Network::Decoder(_));
+        let has_cache = checkpoint.model.runs_in_steps();
         let weights = checkpoint.loaded_weights();
         let encoding = match checkpoint.quantizer() {
             // As of the GGUF file that would hold them.

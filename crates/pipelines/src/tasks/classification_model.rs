@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
-use models::{Checkpoint, ClassificationHead, Network};
+use models::{Checkpoint, ClassificationHead};
 use tensor::Buffer;
 use text::Tokenizer;
 use weights::Format;
@@ -87,7 +87,7 @@ impl ClassificationModel {
 
     /// The most tokens of a text or a pair as the model's files say, those around it included.
     pub fn max_length(&self) -> usize {
-        let context = self.graph.checkpoint.network.context_length();
+        let context = self.graph.checkpoint.model.context_length;
         self.files.max_length.map_or(context, |length| length.min(context))
     }
 
@@ -135,7 +135,7 @@ impl ClassificationModel {
     /// If the model fails.
     pub(crate) fn logits(&self, texts: &[&Tokens]) -> Result<Vec<Vec<f32>>, Error> {
         let labels = self.labels().len();
-        if matches!(self.graph.checkpoint.network, Network::Decoder(_)) {
+        if self.graph.checkpoint.model.runs_in_steps() {
             let texts: Vec<&[u32]> = texts.iter().map(|text| &text.ids[..]).collect();
             let logits = texts::decode(&self.plan, &self.graph, &texts, TextRows::Last, labels)?;
             return Ok((0..logits.rows()).map(|row| logits.row(row).to_vec()).collect());
@@ -158,13 +158,10 @@ impl ClassificationModel {
 
     /// How many types of tokens the model tells apart.
     pub(crate) fn token_types(&self) -> usize {
-        match &self.graph.checkpoint.network {
-            Network::Encoder(encoder) => encoder.token_types.unwrap_or(1),
-            Network::Decoder(_) => 1,
-        }
+        self.graph.checkpoint.model.token_types
     }
 
     fn head(&self) -> &ClassificationHead {
-        self.graph.checkpoint.network.head().expect("a model that was compiled to classify has a head")
+        self.graph.checkpoint.model.head.as_ref().expect("a model that was compiled to classify has a head")
     }
 }

@@ -8,7 +8,7 @@ use engine::{
     CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
     Target, WeightsRegistry,
 };
-use models::Checkpoint;
+use models::{Checkpoint, Output};
 use tensor::{DType, Shape, Tensor};
 use text::Tokenizer;
 
@@ -117,11 +117,12 @@ impl CompiledPlan {
         let plan = if plan.checkpoint().is_none() { plan.checked()?.fetch(&|_| ())? } else { plan };
         let checkpoint = plan.checkpoint().map(Arc::clone).expect("weights that are here are open");
         let (config, dtype) = (plan.config(), plan.cache_dtype());
-        let graph = match task {
-            Task::Write => checkpoint.graph(config.kv_cache_page_size, dtype)?,
-            Task::Embed => checkpoint.hidden_graph(config.kv_cache_page_size, dtype)?,
-            Task::Classify => checkpoint.classifier_graph(config.kv_cache_page_size, dtype)?,
+        let output = match task {
+            Task::Write => Output::Logits,
+            Task::Embed => Output::Hidden,
+            Task::Classify => Output::Scores,
         };
+        let graph = checkpoint.graph(output, config.kv_cache_page_size, dtype)?;
         let identity = || Identity::new(config, &checkpoint).with_graph(task, &graph);
         let reproducible = plan.reproducible(session);
         let exact = plan.exact_activations(session);
@@ -281,7 +282,7 @@ impl Loaded {
     /// Rows of the embedding: one more than the highest token.
     pub(crate) fn vocab(&self) -> usize {
         match &self.program {
-            Program::Graph(graph) => graph.checkpoint.network.vocab(),
+            Program::Graph(graph) => graph.checkpoint.model.vocab,
             Program::Transformers(model) => {
                 let stated = || self.plan.transformers().and_then(|facts| facts.vocab);
                 model.vocab().or_else(stated).unwrap_or_else(|| self.tokenizer.vocab_size())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{InferenceSession, Model, Progress};
-use models::{Checkpoint, Network};
+use models::Checkpoint;
 use tensor::{Buffer, ReadGuard};
 use text::Tokenizer;
 use weights::Format;
@@ -95,8 +95,8 @@ impl EmbeddingModel {
     /// How hidden states become one vector, as the model's files say; where they are silent, the mean for encoders,
     /// and nothing for decoders.
     pub fn pooling(&self) -> Option<Pooling> {
-        let of_encoders = self.loaded.plan.is_encoder().then_some(Pooling::Mean);
-        self.files.pooling.or(of_encoders)
+        let mean = self.loaded.plan.reads_whole_texts().then_some(Pooling::Mean);
+        self.files.pooling.or(mean)
     }
 
     /// Dims of vectors of which all are wanted.
@@ -160,12 +160,10 @@ impl EmbeddingModel {
         let width = width(&self.loaded);
         let states = match &self.loaded.program {
             Program::Transformers(model) => States::Decoded(model.hidden(texts)?),
-            Program::Graph(graph) => match graph.checkpoint.network {
-                Network::Encoder(_) => States::Encoded(encode(graph, texts, &offsets)?),
-                Network::Decoder(_) => {
-                    States::Decoded(texts::decode(&self.loaded.plan, graph, texts, TextRows::All, width)?)
-                }
-            },
+            Program::Graph(graph) if graph.checkpoint.model.runs_in_steps() => {
+                States::Decoded(texts::decode(&self.loaded.plan, graph, texts, TextRows::All, width)?)
+            }
+            Program::Graph(graph) => States::Encoded(encode(graph, texts, &offsets)?),
         };
         Ok(Hidden { states, offsets, width })
     }
@@ -210,10 +208,7 @@ impl Hidden {
 fn width(loaded: &Loaded) -> usize {
     match &loaded.program {
         Program::Transformers(model) => model.width(),
-        Program::Graph(graph) => match &graph.checkpoint.network {
-            Network::Encoder(encoder) => encoder.hidden,
-            Network::Decoder(decoder) => decoder.hidden,
-        },
+        Program::Graph(graph) => graph.checkpoint.model.hidden,
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod compiled;
 mod dense;
 pub(crate) mod embedder;
 pub(crate) mod embedding_model;
+pub(crate) mod handle;
 mod planned_generator;
 pub(crate) mod quantize;
 pub(crate) mod scorer;

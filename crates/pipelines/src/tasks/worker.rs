@@ -1,5 +1,5 @@
-//! The worker that text generators and embedders share: one plain thread owns the state, takes jobs from a bounded queue,
-//! and sends replies through bounded channels.
+//! The worker that all tasks share: one plain thread owns the state, takes jobs from a bounded queue, and sends replies
+//! through bounded channels.
 //!
 //! A panic of the work fails the requests of that moment, and the thread goes on.
 //!
@@ -27,13 +27,15 @@ const MAX_QUEUE: usize = 4096;
 const MAX_PANICS: usize = 8;
 
 /// What a worker owns, and does with it.
-pub(crate) trait Work: Send + 'static {
+pub trait Work: Send + 'static {
     /// The name of the thread, and of what ended in errors.
     const NAME: &'static str;
     /// What is handed in.
     type Job: Send + 'static;
     /// How much there is to do, and how much was done.
     type Status: Copy + Send + 'static;
+    /// What handles know: the model, and what requests leave open.
+    type Context: Send + Sync + 'static;
 
     /// Takes a job.
     fn add(&mut self, job: Self::Job);
@@ -58,6 +60,9 @@ pub(crate) trait Work: Send + 'static {
 
     /// A copy of the counters.
     fn status(&self) -> Self::Status;
+
+    /// The counters if so many more jobs wait in the queue.
+    fn with_queued(status: Self::Status, queued: usize) -> Self::Status;
 }
 
 /// A handle to a worker. The thread ends when the last one is dropped.
@@ -314,6 +319,7 @@ mod tests {
         const NAME: &'static str = "doubling";
         type Job = (u32, Sender<u32>);
         type Status = (usize, usize);
+        type Context = ();
 
         fn add(&mut self, job: Self::Job) {
             self.waiting.push(job);
@@ -350,6 +356,10 @@ mod tests {
 
         fn status(&self) -> (usize, usize) {
             (self.waiting.len(), self.done)
+        }
+
+        fn with_queued((waiting, done): (usize, usize), queued: usize) -> (usize, usize) {
+            (waiting + queued, done)
         }
     }
 

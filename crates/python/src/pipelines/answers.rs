@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use super::error::{pipelines_error, prompt_error};
 use super::parts::{Call, CallDelta, PartReader, Parts};
 use super::waiting::wait;
-use super::wakeups::{InboxWaker, Wakeups};
+use super::wakeups::{Awaited, InboxWaker, Wakeups};
 use crate::buffer::Buffer;
 use crate::logs;
 use crate::owned::Closable;
@@ -35,7 +35,7 @@ pub(crate) struct Answers {
 }
 
 /// The items of answers. It outlives them only while a wake-up is handled.
-pub(super) struct Inbox(Closable<Incoming>);
+struct Inbox(Closable<Incoming>);
 
 struct Incoming {
     items: Pin<Box<dyn Stream<Item = Result<Item, Error>> + Send>>,
@@ -136,7 +136,8 @@ impl Answers {
     fn poll(&self, py: Python<'_>, wakeups: &Wakeups) -> PyResult<Option<Py<PyAny>>> {
         let mut incoming = self.inbox.take()?;
         if !incoming.waker.as_ref().is_some_and(|waker| wakeups.made(waker)) {
-            incoming.waker = Some(wakeups.waker(self.key, &self.inbox));
+            let inbox = Arc::downgrade(&self.inbox);
+            incoming.waker = Some(wakeups.waker(self.key, inbox));
             incoming.is_empty = false;
         }
         let polled = incoming.advance(py);
@@ -293,9 +294,8 @@ impl Answers {
     }
 }
 
-impl Inbox {
-    /// What came for the task that waits, or the exception; `None` if no task waits or nothing came.
-    pub(super) fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+impl Awaited for Inbox {
+    fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         // Of a closed answer, or one that another thread reads, there is nothing.
         let mut incoming = self.0.take().ok().flatten()?;
         let polled = if incoming.is_awaited { incoming.advance(py) } else { Poll::Pending };
@@ -309,7 +309,9 @@ impl Inbox {
         let item = settled.and_then(|item| item.ok_or_else(|| PyStopAsyncIteration::new_err(())));
         Some(item.unwrap_or_else(|error| error.into_value(py).into_any()))
     }
+}
 
+impl Inbox {
     /// Takes the items out while they are waited for.
     fn take(&self) -> PyResult<Incoming> {
         self.0

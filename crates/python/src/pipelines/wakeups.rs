@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::answers::Inbox;
-
 /// Whether the interpreter ends, so that no thread may attach to it any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// Threads that are attached to wake a loop or to call a callable.
@@ -26,9 +24,15 @@ const INTERVAL: Duration = Duration::from_millis(2);
 #[pyclass(frozen, module = "perihelion._perihelion")]
 pub(crate) struct Wakeups(Arc<Ready>);
 
+/// What tasks of a loop wait for.
+pub(super) trait Awaited: Send + Sync {
+    /// What came for the task that waits, or the exception; `None` if no task waits or nothing came.
+    fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>>;
+}
+
 /// The answers that the loop has not looked at yet.
 struct Ready {
-    inboxes: Mutex<Vec<(u64, Weak<Inbox>)>>,
+    inboxes: Mutex<Vec<(u64, Weak<dyn Awaited>)>>,
     /// Whether the loop was woken and has not looked yet.
     is_woken: AtomicBool,
     signal: Sender<()>,
@@ -61,16 +65,15 @@ impl Wakeups {
     fn ready(&self, py: Python<'_>) -> Vec<(u64, Py<PyAny>)> {
         self.0.is_woken.store(false, Ordering::SeqCst);
         let inboxes = std::mem::take(&mut *self.0.inboxes.lock().unwrap_or_else(PoisonError::into_inner));
-        let awaited = |(key, inbox): (u64, Weak<Inbox>)| Some((key, inbox.upgrade()?.awaited(py)?));
+        let awaited = |(key, inbox): (u64, Weak<dyn Awaited>)| Some((key, inbox.upgrade()?.awaited(py)?));
         inboxes.into_iter().filter_map(awaited).collect()
     }
 }
 
 impl Wakeups {
     /// The waker of answers.
-    pub(super) fn waker(&self, key: u64, inbox: &Arc<Inbox>) -> Arc<InboxWaker> {
-        let (ready, inbox) = (Arc::clone(&self.0), Arc::downgrade(inbox));
-        Arc::new(InboxWaker { ready, key, inbox, was_called: AtomicBool::new(false) })
+    pub(super) fn waker(&self, key: u64, inbox: Weak<dyn Awaited>) -> Arc<InboxWaker> {
+        Arc::new(InboxWaker { ready: Arc::clone(&self.0), key, inbox, was_called: AtomicBool::new(false) })
     }
 
     /// Whether a waker wakes this loop.
@@ -83,7 +86,7 @@ impl Wakeups {
 pub(super) struct InboxWaker {
     ready: Arc<Ready>,
     key: u64,
-    inbox: Weak<Inbox>,
+    inbox: Weak<dyn Awaited>,
     was_called: AtomicBool,
 }
 

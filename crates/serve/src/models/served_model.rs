@@ -74,7 +74,7 @@ impl ModelFacts {
             kind: kind.unwrap_or_else(|| ModelKind::for_plan(plan)),
             architecture: plan.architecture().to_string(),
             encoding: encoding.map(|encoding| encoding.to_string()).unwrap_or_default(),
-            parameters: plan.parameters(),
+            parameters: plan.parameters().map(|count| count.all),
             weight_bytes: plan.weight_bytes().unwrap_or(0),
             cache_bytes: memory.cache,
             cache_limit: plan.cache_limit(),

@@ -100,7 +100,7 @@ class Tab:
             raise AssertionError(f"{expression[:200]}: {details.get('exception', {}).get('description', details['text'])}")
         return result["result"].get("value")
 
-    def wait(self, condition, timeout=10.0):
+    def wait(self, condition, timeout=60.0):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             try:

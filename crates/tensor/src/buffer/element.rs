@@ -12,7 +12,7 @@ impl Buffer {
     /// writes.
     pub fn get(&self, index: &[isize]) -> Result<Scalar, Error> {
         let start = self.element_start(index)?;
-        let bytes = self.memory.read(start, self.element_size())?;
+        let bytes = self.memory.fetch(start, self.element_size())?;
         Ok(Scalar::read(self.dtype, &bytes))
     }
 
@@ -25,8 +25,9 @@ impl Buffer {
     pub fn set(&self, index: &[isize], value: impl Into<Scalar>) -> Result<(), Error> {
         self.check_writable()?;
         let start = self.element_start(index)?;
-        let mut bytes = self.memory.write(start, self.element_size())?;
-        value.into().write(self.dtype, &mut bytes)
+        let mut element = [0; 8];
+        value.into().write(self.dtype, &mut element)?;
+        self.memory.store(start, &element[..self.element_size()])
     }
 
     /// The value of a buffer of exactly one element, of any rank; `bool` is read as `u8`.
@@ -40,7 +41,7 @@ impl Buffer {
         if !self.dtype.reads_as::<T>() {
             return Err(Error::ElementType { dtype: self.dtype, asked: T::DTYPE });
         }
-        let bytes = self.memory.read(self.start, self.element_size())?;
+        let bytes = self.memory.fetch(self.start, self.element_size())?;
         Ok(bytemuck::pod_read_unaligned(&bytes))
     }
 

@@ -7,18 +7,21 @@ mod memory;
 mod view;
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::print::{self, Elements};
-use crate::{AlignedBytes, Bytes, DType, DeviceSpec, Element, Error, Scalar, Shape, Tensor, layout::Layout};
+use crate::{
+    AlignedBytes, Allocator, Bytes, DType, DeviceSpec, Element, Error, Scalar, Shape, Tensor, layout::Layout,
+};
 
 pub use index::Index;
 pub use mapped::MapMode;
-use memory::Memory;
+use memory::{Fetched, Memory};
 pub use memory::{ReadGuard, WriteGuard};
 
-/// An array in shared, mutable host memory. Clones and views share the memory.
+/// An array in shared, mutable memory. Clones and views share the memory.
 ///
 /// Access is checked at run time, as a `RefCell` does: many readers or one writer of the memory, whichever part of it
 /// they look at. The engine holds a guard on each input for the length of a call, so two calls that would write the
@@ -26,6 +29,9 @@ pub use memory::{ReadGuard, WriteGuard};
 ///
 /// Buffers are row-major when made. Views made by [`Buffer::slice`] may have gaps; what needs the bytes in a row, such
 /// as [`Buffer::read`] and the engine, refuses these, and [`Buffer::contiguous`] makes a row-major copy.
+///
+/// The memory may be a device's, which the host does not reach. Then copies work, and so does what copies a part of the
+/// buffer, such as [`Buffer::get`] and printing; guards on its bytes are refused.
 #[derive(Clone)]
 pub struct Buffer {
     dtype: DType,
@@ -64,6 +70,20 @@ impl Buffer {
         let shape = shape.into();
         let bytes = AlignedBytes::try_zeroed(dtype.expect_bytes(&shape)?)?;
         Ok(Buffer::from_bytes(dtype, shape, bytes))
+    }
+
+    /// A buffer of zeros in the memory of a device.
+    ///
+    /// # Errors
+    /// If the device refuses so much memory, and as [`Buffer::try_zeros`].
+    pub fn zeros_on(
+        allocator: &dyn Allocator,
+        dtype: DType,
+        shape: impl Into<Shape>,
+    ) -> Result<Buffer, Error> {
+        let shape = shape.into();
+        let memory = allocator.allocate(dtype.expect_bytes(&shape)?)?;
+        Ok(Buffer::over(dtype, shape, Memory::allocated(memory)))
     }
 
     /// A buffer of ones.
@@ -233,12 +253,12 @@ impl Buffer {
 
     /// Where the memory is.
     pub fn device(&self) -> DeviceSpec {
-        DeviceSpec::cpu()
+        self.memory.far().map_or(DeviceSpec::cpu(), |far| far.allocator().spec())
     }
 
     /// Whether the host reads and writes the memory itself.
     pub fn is_host(&self) -> bool {
-        self.device().is_host()
+        self.memory.far().is_none()
     }
 
     /// Whether both are views of the same memory.
@@ -248,9 +268,11 @@ impl Buffer {
 
     /// The first element. Valid while this or another view of the memory lives; reading and writing through it heeds no
     /// guard.
-    pub(crate) fn data(&self) -> NonNull<u8> {
-        // SAFETY: the start of a buffer lies in its memory, or at its end.
-        unsafe { self.memory.data().add(self.start) }
+    ///
+    /// # Errors
+    /// If the host does not reach the memory.
+    pub(crate) fn data(&self) -> Result<NonNull<u8>, Error> {
+        self.memory.part(self.start, 0)
     }
 }
 
@@ -259,7 +281,7 @@ impl Buffer {
     /// Read access to the bytes.
     ///
     /// # Errors
-    /// While someone writes, and for a view with gaps.
+    /// While someone writes, for a view with gaps, and for the memory of a device.
     pub fn read(&self) -> Result<ReadGuard, Error> {
         self.check_contiguous()?;
         self.memory.read(self.start, self.bytes())
@@ -268,7 +290,7 @@ impl Buffer {
     /// Write access to the bytes.
     ///
     /// # Errors
-    /// While anyone else reads or writes, for a view with gaps, and for read-only memory.
+    /// While anyone else reads or writes, for a view with gaps, for read-only memory, and for that of a device.
     pub fn write(&self) -> Result<WriteGuard, Error> {
         self.check_contiguous()?;
         self.check_writable()?;
@@ -278,47 +300,59 @@ impl Buffer {
     /// A copy of the elements in row-major order; `bool` is read as `u8`.
     ///
     /// # Panics
-    /// If `T` is not this buffer's element type, or someone writes at the same time.
+    /// If `T` is not this buffer's element type, someone writes at the same time, or a device fails.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         assert!(self.dtype.reads_as::<T>(), "a {} buffer has no elements of type {}", self.dtype, T::DTYPE);
-        let rows = self.contiguous().unwrap_or_else(|error| panic!("{error}"));
-        let guard = rows.read().expect("nothing writes a buffer that is being read back");
-        bytemuck::pod_collect_to_vec(&guard)
+        let bytes = self.row_major().unwrap_or_else(|error| panic!("{error}"));
+        bytemuck::pod_collect_to_vec(&bytes)
     }
 
     /// A copy of the contents.
     ///
     /// # Errors
-    /// While someone writes, or if the system refuses so much memory.
+    /// While someone writes, if the system refuses so much memory, or a device fails.
     pub fn to_tensor(&self) -> Result<Tensor, Error> {
-        let bytes = Bytes::new(self.packed()?);
+        let bytes = Bytes::new(self.row_major()?.into_aligned()?);
         Ok(Tensor::from_bytes(self.dtype, *self.shape(), bytes).expect("a buffer's bytes fit its shape"))
     }
 
     /// The contents without a copy. While the tensor or a view of it lives, the buffer's memory cannot be written.
     ///
     /// # Errors
-    /// While someone writes, and for a view with gaps.
+    /// While someone writes, for a view with gaps, and for the memory of a device.
     pub fn as_tensor(&self) -> Result<Tensor, Error> {
         let bytes = Bytes::new(self.read()?);
         Ok(Tensor::from_bytes(self.dtype, *self.shape(), bytes).expect("a buffer's bytes fit its shape"))
     }
 
-    /// The elements in row-major order in memory of their own.
-    fn packed(&self) -> Result<AlignedBytes, Error> {
+    /// The elements in row-major order, on the host.
+    fn row_major(&self) -> Result<Fetched, Error> {
+        let span = self.span();
+        let memory = self.memory.fetch(span.start, span.len())?;
         if self.is_contiguous() {
-            return Ok(AlignedBytes::copy_of(&self.read()?));
+            return Ok(memory);
         }
-        let memory = self.memory.read(0, self.memory.len())?;
         let (run, positions) = self.layout.runs();
         let bytes_of = |elements: usize| self.dtype.bytes_for(elements).expect("runs of whole blocks");
         let mut packed = AlignedBytes::try_zeroed(bytes_of(self.num_elements()))?;
         for (slot, position) in packed.chunks_exact_mut(bytes_of(run)).zip(positions) {
             // Positions before the first element are negative, and wrap around.
-            let offset = self.byte_offset(position as isize);
+            let offset = self.byte_offset(position as isize) - span.start;
             slot.copy_from_slice(&memory[offset..][..slot.len()]);
         }
-        Ok(packed)
+        Ok(Fetched::Copied(packed))
+    }
+
+    /// The bytes of the memory from the lowest element to the highest.
+    fn span(&self) -> Range<usize> {
+        if self.is_contiguous() {
+            return self.start..self.start + self.bytes();
+        }
+        let reaches =
+            self.shape().iter().zip(self.strides()).map(|(&dim, stride)| (dim as isize - 1) * stride);
+        let (low, high) =
+            reaches.fold((0, 0), |(low, high), reach| (low + reach.min(0), high + reach.max(0)));
+        self.byte_offset(low)..self.byte_offset(high) + self.element_size()
     }
 
     /// Where in the memory an element lies, given its distance from the first.
@@ -375,11 +409,12 @@ impl Buffer {
         if self.dtype.block().elements > 1 {
             return Ok(print::format_values(&Elements::of(&self.to_tensor()?), indent));
         }
-        let memory = self.memory.read(0, self.memory.len())?;
+        let span = self.span();
+        let memory = self.memory.fetch(span.start, span.len())?;
         let read = |index: &[usize]| {
             let steps =
                 index.iter().zip(self.strides()).map(|(&position, stride)| position as isize * stride);
-            Scalar::read(self.dtype, &memory[self.byte_offset(steps.sum())..])
+            Scalar::read(self.dtype, &memory[self.byte_offset(steps.sum()) - span.start..])
         };
         let elements = Elements { dtype: self.dtype, dims: self.shape().to_vec(), read: Box::new(read) };
         Ok(print::format_values(&elements, indent))

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::index::Taken;
+use super::memory::{Reader, Writer};
 use super::{Buffer, Index};
-use crate::{DType, DeviceSpec, Error, MAX_RANK, Shape, layout::Layout};
+use crate::{Allocator, DType, Error, HostAllocator, MAX_RANK, Shape, layout::Layout};
 
 impl Buffer {
     /// The same memory, which cannot be written through this view and those made of it.
@@ -103,27 +104,76 @@ impl Buffer {
         if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
 
-    /// The same elements, row-major, in memory of their own.
+    /// The same elements, row-major, in memory of their own on the same device.
     ///
     /// # Errors
-    /// While someone writes.
+    /// While someone writes, or if there is no memory for the copy.
     pub fn copy(&self) -> Result<Buffer, Error> {
-        Ok(Buffer::from_bytes(self.dtype, *self.shape(), self.packed()?))
+        match self.memory.far() {
+            Some(far) => self.copied_to(far.allocator()),
+            None => self.copied_to(&HostAllocator),
+        }
     }
 
-    /// The elements on a device: itself when it is there already, else a copy.
+    /// The elements on a device: itself when it is there already, else a row-major copy.
     ///
     /// # Errors
-    /// If the device holds no memory: the host is the only one that does in this build.
-    pub fn to(&self, device: impl Into<DeviceSpec>) -> Result<Buffer, Error> {
-        let device = device.into();
-        match device == self.device() {
+    /// As [`Buffer::copy`].
+    pub fn to(&self, allocator: &dyn Allocator) -> Result<Buffer, Error> {
+        match allocator.spec() == self.device() {
             true => Ok(self.clone()),
-            false => Err(Error::Device(format!(
-                "a buffer on {} cannot go to {device}: this build has no accelerator support",
-                self.device()
-            ))),
+            false => self.copied_to(allocator),
         }
+    }
+
+    fn copied_to(&self, allocator: &dyn Allocator) -> Result<Buffer, Error> {
+        if allocator.spec().is_host() {
+            return Ok(Buffer::from_bytes(self.dtype, *self.shape(), self.row_major()?.into_aligned()?));
+        }
+        let copy = Buffer::zeros_on(allocator, self.dtype, *self.shape())?;
+        copy.overwrite(self)?;
+        Ok(copy)
+    }
+
+    /// Copies ranges of the outermost axis onto others, one after the other: from which position, to which one, how many.
+    ///
+    /// # Errors
+    /// If a range is outside, or the buffer has gaps, no axes, is in use, or read-only. Nothing is copied then.
+    pub fn copy_within(&self, parts: &[[usize; 3]]) -> Result<(), Error> {
+        self.check_contiguous()?;
+        self.check_writable()?;
+        let rows = self.shape().first().copied().unwrap_or(0);
+        let is_inside = |at: usize, count: usize| at.checked_add(count).is_some_and(|end| end <= rows);
+        if let Some([from, to, count]) =
+            parts.iter().find(|[from, to, count]| !is_inside(*from, *count) || !is_inside(*to, *count))
+        {
+            let message = format!("{count} positions from {from} to {to} are outside the axis of {rows}");
+            return Err(Error::Index { position: 0, shape: Box::new(*self.shape()), message });
+        }
+        let row = self.bytes() / rows.max(1);
+        let parts = parts
+            .iter()
+            .map(|[from, to, count]| [self.start + from * row, self.start + to * row, count * row]);
+        self.move_bytes(&parts.collect::<Vec<_>>())
+    }
+
+    /// Copies bytes of the memory over others of it, one part after the other: from where, to where, how many.
+    fn move_bytes(&self, parts: &[[usize; 3]]) -> Result<(), Error> {
+        let Some(far) = self.memory.far() else {
+            let mut memory = self.memory.write(0, self.memory.len())?;
+            parts.iter().for_each(|&[from, to, len]| memory.copy_within(from..from + len, to));
+            return Ok(());
+        };
+        let _writer = Writer::new(&self.memory)?;
+        if parts.iter().all(|[from, to, len]| from.abs_diff(*to) >= *len) {
+            return far.copy(far, parts);
+        }
+        for &[from, to, len] in parts {
+            let mut bytes = vec![0; len];
+            far.read(from, &mut bytes)?;
+            far.write(&[(to, &bytes)])?;
+        }
+        Ok(())
     }
 
     /// Overwrites the elements with those of another buffer, whose shape may differ. Onto itself, it does nothing. Parts
@@ -148,13 +198,20 @@ impl Buffer {
         self.check_contiguous()?;
         self.check_writable()?;
         if self.shares_memory_with(source) {
-            let mut memory = self.memory.write(0, self.memory.len())?;
-            memory.copy_within(source.start..source.start + source.bytes(), self.start);
-            return Ok(());
+            return self.move_bytes(&[[source.start, self.start, source.bytes()]]);
         }
-        let from = source.read()?;
-        self.write()?.copy_from_slice(&from);
-        Ok(())
+        self.overwrite(source)
+    }
+
+    /// Overwrites a row-major buffer with as many elements of other memory, wherever both are.
+    fn overwrite(&self, source: &Buffer) -> Result<(), Error> {
+        match (self.memory.far(), source.memory.far()) {
+            (Some(to), Some(from)) if source.is_contiguous() && self.device() == source.device() => {
+                let (_reader, _writer) = (Reader::new(&source.memory)?, Writer::new(&self.memory)?);
+                to.copy(from, &[[source.start, self.start, self.bytes()]])
+            }
+            _ => self.memory.store(self.start, &source.row_major()?),
+        }
     }
 
     fn is_same_view(&self, other: &Buffer) -> bool {

@@ -23,7 +23,7 @@ impl Buffer {
     /// reads and writes through its pointer must know that nothing else does.
     ///
     /// # Errors
-    /// If the protocol has no such dtype: it knows no quantized blocks.
+    /// If the protocol has no such dtype: it knows no quantized blocks. If the buffer is in the memory of a device.
     pub fn to_dlpack(&self) -> Result<DlpackTensor, Error> {
         versioned(Source::Buffer(self.clone()))
     }
@@ -63,7 +63,7 @@ fn versioned(source: Source) -> Result<DlpackTensor, Error> {
             manager_ctx: null_mut(),
             deleter: Some(delete_versioned),
             flags,
-            dl_tensor: source.tensor(dtype),
+            dl_tensor: source.tensor(dtype)?,
         },
         shape: source.sizes(),
         strides: source.strides(),
@@ -91,7 +91,7 @@ fn legacy(source: Source) -> Result<DlpackTensor, Error> {
     };
     let export = Box::into_raw(Box::new(Export {
         managed: DLManagedTensor {
-            dl_tensor: kept.tensor(dtype),
+            dl_tensor: kept.tensor(dtype)?,
             manager_ctx: null_mut(),
             deleter: Some(delete_legacy),
         },
@@ -166,12 +166,12 @@ impl Source {
     }
 
     /// The array, as yet without shape and strides.
-    fn tensor(&self, dtype: DLDataType) -> DLTensor {
+    fn tensor(&self, dtype: DLDataType) -> Result<DLTensor, Error> {
         let data = match self {
-            Source::Buffer(buffer) => buffer.data().as_ptr(),
+            Source::Buffer(buffer) => buffer.data()?.as_ptr(),
             Source::Tensor(tensor) => tensor.data().cast_mut(),
         };
-        DLTensor {
+        Ok(DLTensor {
             data: data.cast(),
             device: DLDevice { device_type: DL_CPU, device_id: 0 },
             ndim: self.shape().rank() as i32,
@@ -179,6 +179,6 @@ impl Source {
             shape: null_mut(),
             strides: null_mut(),
             byte_offset: 0,
-        }
+        })
     }
 }

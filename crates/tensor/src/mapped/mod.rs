@@ -8,14 +8,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use memmap2::Mmap;
 
 #[cfg(unix)]
 use self::lost_pages::LostPages;
-use crate::{Bytes, Error};
+use crate::Error;
 
 /// A file mapped read-only: nothing is read before someone looks at it.
 ///
@@ -133,22 +132,13 @@ impl AsRef<[u8]> for MappedFile {
     }
 }
 
-impl Bytes {
-    /// The bytes of a file, mapped read-only: see [`MappedFile`].
-    ///
-    /// # Errors
-    /// If it cannot be opened, or is not a regular file.
-    pub fn map(path: &Path) -> io::Result<Bytes> {
-        Ok(Bytes::of_file(Arc::new(MappedFile::open(path)?)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #[cfg(unix)]
     use std::fs::OpenOptions;
 
     use super::*;
+    use crate::Bytes;
 
     fn path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("perihelion-mapped-{name}-{}", std::process::id()))

@@ -19,6 +19,7 @@ mod section;
 mod tests;
 mod tool;
 mod types;
+mod writer;
 
 use std::io;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::hugging_face::AddedToken;
+use super::added_token::AddedToken;
 use super::{Tokenizer, read};
 use crate::Error;
 

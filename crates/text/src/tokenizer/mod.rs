@@ -4,6 +4,8 @@
 //! `tokenizer.model`, tiktoken's files, `tekken.json`, or lists of tokens. Ids are those of llama.cpp, `tokenizers`,
 //! SentencePiece, `tiktoken`, `mistral-common` and `transformers` respectively; of added tokens, those of `transformers`.
 
+mod added_token;
+mod base64;
 mod byte_level;
 mod char_class;
 mod companions;
@@ -11,6 +13,7 @@ mod decoder;
 mod files;
 mod gguf;
 mod hugging_face;
+mod json;
 mod lists;
 mod merge;
 mod normalizer;
@@ -39,6 +42,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use added_token::AddedToken;
 use byte_level::ByteLevel;
 use companions::Companions;
 use decoder::Decoder;
@@ -46,7 +50,7 @@ pub(crate) use decoder::DecoderState;
 use files::TokenizerFiles;
 pub use files::{COMPANION_FILES, FILES};
 pub use gguf::GgufVocabulary;
-use hugging_face::{Added, AddedToken, HuggingFace};
+use hugging_face::{Added, HuggingFace};
 use pair::PairPart;
 pub use pair::PairTokens;
 pub use pieces::Piece;

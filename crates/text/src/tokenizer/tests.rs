@@ -181,8 +181,7 @@ fn unigram_gives_the_librarys_ids() {
             kind: Some(kind),
         }
     });
-    let charsmap =
-        hugging_face::base64(file["normalizer"]["precompiled_charsmap"].as_str().unwrap()).unwrap();
+    let charsmap = base64::base64(file["normalizer"]["precompiled_charsmap"].as_str().unwrap()).unwrap();
     let model = sentencepiece_model::Model {
         pieces: pieces.collect(),
         trainer: Some(sentencepiece_model::Trainer {

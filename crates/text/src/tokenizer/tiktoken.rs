@@ -15,8 +15,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::added_token::AddedToken;
+use super::base64::base64;
 use super::companions::Companions;
-use super::hugging_face::{AddedToken, base64};
 use super::merge::{Join, Merger};
 
 /// A vocabulary of bytes, and what goes with it.

@@ -10,9 +10,10 @@ use std::path::Path;
 use unicode_normalization::is_nfc;
 use weights::{MetaValue, Metadata, Strings};
 
+use super::base64::base64;
 use super::byte_level::char_of_byte;
 use super::files::{Contents, TokenizerFiles};
-use super::hugging_face::{File, Vocab, base64};
+use super::hugging_face::{File, Vocab};
 use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece_model::SentencePieceFile;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::hugging_face::AddedToken;
+use super::added_token::AddedToken;
 
 /// The type of a token, as GGUF's `token_type` and SentencePiece number it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

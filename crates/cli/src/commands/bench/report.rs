@@ -65,7 +65,7 @@ impl Report {
                 Some(checkpoint) => checkpoint.loaded_weights().bytes(),
                 None => plan.weight_bytes().unwrap_or(0),
             },
-            parameters: plan.parameters().unwrap_or(0),
+            parameters: plan.parameters().map_or(0, |count| count.all),
             device: format!("{} ({})", device.name(), device.target()),
             date: Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             threads: device.threads(),

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::tile::{SCORES_STRIDE, TILES};
+use super::plan::{SCORES_STRIDE, TILES};
 use crate::kernels::kv_cache::TILE;
 use crate::vec::{LANES, Scalar, Simd, interleave};
 

@@ -17,6 +17,8 @@
 
 pub(super) mod dots;
 mod plan;
+mod scores;
+mod sums;
 mod tile;
 
 use std::sync::Arc;
@@ -28,12 +30,12 @@ use tensor::{DType, bf16, f16};
 
 use self::plan::Plan;
 pub use self::plan::{Attention, Chosen, RANGE, TILE_ROWS};
+pub(super) use self::plan::{SCORES_STRIDE, TILES};
 pub use self::tile::Job;
-pub(super) use self::tile::{SCORES_STRIDE, TILES};
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, length};
 use super::operands::{elements, elements_mut, view};
-use super::variant::{Variant, fastest, variants};
+use crate::variant::{Variant, fastest, variants};
 use crate::vec::{Scalar, with_scratch};
 use crate::{Cpu, Error, Pool};
 

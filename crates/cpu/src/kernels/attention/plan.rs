@@ -3,11 +3,17 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use crate::kernels::kv_cache::RaggedBatch;
+use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::LANES;
 
 /// Positions whose scores share one maximum.
 pub const RANGE: usize = 256;
+
+/// Tiles of keys in a range.
+pub(in crate::kernels) const TILES: usize = RANGE / TILE;
+
+/// From one row of scores to the next: a line more than the range, so that rows do not compete for cache sets.
+pub(in crate::kernels) const SCORES_STRIDE: usize = RANGE + LANES;
 
 /// Query rows that share a load of the cache.
 pub const TILE_ROWS: usize = 12;

@@ -42,7 +42,7 @@ use super::floats::{self, is_float};
 use super::matmul::{self, Form, LeftRows, Product, ROW, TileKernel, tile_size};
 use super::operands::view;
 use super::unary;
-use super::variant::Variant;
+use crate::variant::Variant;
 use crate::vec::{LANES, prefetch_line, with_scratch};
 use crate::{Cpu, Pool};
 

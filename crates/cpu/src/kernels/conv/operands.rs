@@ -5,7 +5,7 @@ use graph::ops::Unary;
 use super::filter::PackedFilter;
 use super::geometry::Geometry;
 use crate::kernels::unary::MapF32;
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 
 /// The operands of a convolution.
 pub struct Conv<'a> {

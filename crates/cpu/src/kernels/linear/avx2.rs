@@ -10,8 +10,7 @@
 
 use std::arch::x86_64::*;
 
-use super::panel::Codes;
-use super::simd::{Floats, Isa, Quantized, operations, scale_of, upper_bits};
+use super::simd::{Codes, Floats, Isa, Quantized, operations, scale_of, upper_bits};
 
 pub(super) struct Avx2;
 

@@ -11,11 +11,10 @@ use std::arch::x86_64::*;
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
-use super::functions::{Entry, Product};
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Mixed, Neon};
-use super::panel::ROWS;
-use super::simd::{Floats, Isa};
+use super::panel::{Entry, Product};
+use super::simd::{Floats, Isa, ROWS};
 
 /// An instruction set with products of bf16 pairs.
 ///

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::kernels::gather;
 use crate::kernels::operands::{elements, elements_mut, view};
-use crate::kernels::variant::Variant;
 use crate::threads::SendPointer;
+use crate::variant::Variant;
 use crate::{Cpu, Pool};
 
 /// One call: rows times the matrices of their experts.

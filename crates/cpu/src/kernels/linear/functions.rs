@@ -12,11 +12,11 @@ use super::epilogue::{self, Finish, PanelProducts};
 use super::matrix;
 #[cfg(target_arch = "aarch64")]
 use super::neon::{Mixed, Neon, Signed, Widening};
-use super::panel::{Layout, ROWS, with_layout};
+use super::panel::{Entry, Layout, Product, with_layout};
 use super::portable::Portable;
 use super::prepare::{self, Form, Rows, Tile};
-use super::simd::{Isa, MAX_TILE};
-use crate::kernels::variant::Variant;
+use super::simd::{Isa, MAX_TILE, ROWS};
+use crate::variant::Variant;
 
 /// The instruction sets, fastest first. (A static: a constant's kernels would be compiled into each crate that reads it.)
 pub static VARIANTS: &[Variant<Functions>] = &[
@@ -57,19 +57,6 @@ pub struct Functions {
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
     pub(super) finish: unsafe fn(&Finish, &PanelProducts),
-}
-
-/// Neighbouring panels times one tile.
-pub(super) struct Product {
-    pub(super) dtype: DType,
-    pub(super) tokens: usize,
-    pub(super) columns: usize,
-    /// The first.
-    pub(super) panel: *const u8,
-    pub(super) panels: usize,
-    pub(super) x: *const u8,
-    /// [panels, tokens, 16]
-    pub(super) out: *mut u8,
 }
 
 impl Functions {
@@ -161,8 +148,6 @@ unsafe fn widen<I: Compiled>(dtype: DType, panel: *const u8, columns: usize, out
     // SAFETY: passed on to the caller.
     unsafe { widen(panel, columns, out) }
 }
-
-pub(super) type Entry = unsafe fn(&Product);
 
 fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
     /// The largest tile that has an entry of its own.

@@ -15,7 +15,7 @@ use super::{
     scratch_bytes_for,
 };
 use crate::kernels::operands::{elements, elements_mut};
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 use crate::{Cpu, Pool};
 
 /// A linear layer and what is fused with it.

@@ -10,8 +10,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, MappedFile, Tensor};
 
 use super::pack::Pack;
-use super::panel::{ROWS, with_layout};
+use super::panel::with_layout;
 use super::prepare::Form;
+use super::simd::ROWS;
 use crate::Pool;
 
 /// Why a tensor cannot be packed, or bytes are no packed matrix.

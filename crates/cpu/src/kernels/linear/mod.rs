@@ -18,8 +18,10 @@ mod avx2;
 mod avx512;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod bf16;
+mod codes;
 mod epilogue;
 mod experts;
+mod factors;
 mod functions;
 mod kernel;
 mod matrix;
@@ -31,7 +33,7 @@ mod portable;
 mod prepare;
 mod products;
 mod simd;
-mod weights;
+pub(crate) mod weights;
 
 use std::ops::Range;
 
@@ -40,8 +42,8 @@ use tensor::DType;
 use self::prepare::{Form, Rows};
 use self::products::{Job, multiply_panels, prepare_all};
 use crate::Pool;
-use crate::kernels::variant::fastest;
 use crate::threads::SendPointer;
+use crate::variant::fastest;
 
 pub use self::activation::Activation;
 pub use self::epilogue::Epilogue;
@@ -50,9 +52,6 @@ pub(crate) use self::experts::{expert_kernel, expert_packing};
 pub use self::functions::{Functions, ROUNDING_VARIANTS, VARIANTS};
 pub(crate) use self::kernel::{kernel_for, packing, qmatmul};
 pub use self::matrix::{PackError, PackedMatrix};
-pub(crate) use self::weights::{
-    COLUMNS, layout, load, load_columns, pack, pack_columns, packed_matrix, packed_weight, save,
-};
 
 /// One call: sibling weights (such as q, k and v) times the same input.
 pub struct Linear<'a, 'o> {

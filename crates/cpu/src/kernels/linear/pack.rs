@@ -5,11 +5,13 @@ use tensor::blocks::{
     self, fp4, ggml_nvfp4, iq4_xs, nf4, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
 };
 
-use super::panel::{
-    Blocks, EightBitFloats, EightBits, EighthMultiples, Exponents, FiveBits, FloatCodes, FloatMultiples,
-    Halves, HalvesAndZeros, Levels, Multiples, MultiplesAndMinimums, Nibbles, Pairs, Plain, ROWS, Scaled,
-    SinglesAndZeros, SixBits, Table, TableFloats,
+use super::codes::{EightBits, FiveBits, Levels, Nibbles, SixBits, Table};
+use super::factors::{
+    EighthMultiples, Exponents, Factors, FloatMultiples, Halves, HalvesAndZeros, Multiples,
+    MultiplesAndMinimums, SinglesAndZeros,
 };
+use super::panel::{Blocks, EightBitFloats, FloatCodes, Pairs, Plain, Scaled, TableFloats};
+use super::simd::{Codes, ROWS};
 
 /// Fills a panel, which is zeroed, from up to 16 rows of `columns` weights each.
 pub(super) trait Pack {
@@ -35,8 +37,8 @@ pub(super) trait Put<T: ?Sized> {
 
 impl<C, F> Pack for Blocks<C, F>
 where
-    C: Put<[u8; 32]> + super::panel::Codes,
-    F: Put<Unpacked> + super::panel::Factors,
+    C: Put<[u8; 32]> + Codes,
+    F: Put<Unpacked> + Factors,
 {
     fn pack(dtype: DType, rows: &[&[u8]], panel: &mut [u8]) {
         let mut unpacked = Unpacked {

@@ -19,15 +19,32 @@
 
 use std::marker::PhantomData;
 
+use tensor::DType;
+
+pub(super) use super::codes::*;
+pub(super) use super::factors::*;
 use super::prepare::Form;
-use super::simd::{Floats, Isa, MAX_TILE};
+use super::simd::{Codes, Floats, Isa, MAX_TILE, ROWS};
 use crate::vec::Simd;
 
 /// How far ahead of their use weights are asked for, in bytes.
 const AHEAD: usize = 4096;
 
-/// Rows in a panel.
-pub(super) const ROWS: usize = 16;
+/// Neighbouring panels times one tile.
+pub(super) struct Product {
+    pub(super) dtype: DType,
+    pub(super) tokens: usize,
+    pub(super) columns: usize,
+    /// The first.
+    pub(super) panel: *const u8,
+    pub(super) panels: usize,
+    pub(super) x: *const u8,
+    /// [panels, tokens, 16]
+    pub(super) out: *mut u8,
+}
+
+/// Multiplies panels with a tile.
+pub(super) type Entry = unsafe fn(&Product);
 
 /// How a panel is stored. Functions are unsafe as those of [`Isa`] are: pointers lead to a whole panel and a whole
 /// tile of the layout's form.
@@ -55,38 +72,6 @@ pub(super) trait Layout {
 
 /// Quantized weights: codes of a kind with factors of a kind.
 pub(super) struct Blocks<C, F>(PhantomData<(C, F)>);
-
-/// How the codes of 16 rows and 32 columns are stored.
-pub(super) trait Codes {
-    /// What stored codes are larger than the codes meant.
-    const ZERO_POINT: i32;
-    /// The largest code, or more.
-    const MOST: u8;
-    /// The bytes they take.
-    const BYTES: usize;
-    /// The codes of columns `4 · STEP..4 · STEP + 4`.
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes;
-}
-
-/// How scales and minimums are stored: weight = scale · code + minimum.
-pub(super) trait Factors {
-    /// Columns of a block.
-    const COLUMNS: usize;
-    /// Groups in 32 columns, 1 or 2.
-    const GROUPS: usize;
-    /// Whether there are minimums.
-    const MINIMUMS: bool;
-    /// The bytes that a block's factors take.
-    const BYTES: usize;
-    /// The f32 scale and minimum that all groups of a block share.
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>);
-    /// The scale and minimum of a group.
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        block: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>);
-}
 
 /// Calls a macro with each of the eight steps of 32 columns as a literal, or with four of them.
 macro_rules! steps {
@@ -290,382 +275,6 @@ unsafe fn add_group<I: Isa, F: Factors>(
     unsafe {
         let sum = I::mul_add(I::to_floats(dot), I::mul(scale, I::splat(x_scale)), sum);
         if F::MINIMUMS { I::mul_add(minimum, I::splat(correction), sum) } else { sum }
-    }
-}
-
-/// 4-bit codes: columns 0..16 in the low nibbles of four registers, columns 16..32 in the high ones. 256 bytes.
-pub(super) struct Nibbles<const ZERO_POINT: i32>;
-
-#[inline(always)]
-unsafe fn nibbles<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let bytes = I::bytes(codes.add(64 * (STEP % 4)));
-        if STEP < 4 { I::low_nibbles(bytes) } else { I::high_nibbles(bytes) }
-    }
-}
-
-impl<const ZERO_POINT: i32> Codes for Nibbles<ZERO_POINT> {
-    const ZERO_POINT: i32 = ZERO_POINT;
-    const MOST: u8 = 15;
-    const BYTES: usize = 256;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe { nibbles::<I, STEP>(codes) }
-    }
-}
-
-/// What nibbles stand for: 16 whole levels.
-pub(super) trait Table {
-    /// The levels.
-    const LEVELS: [i8; 16];
-    /// The magnitude of the lowest level, or more.
-    const ZERO_POINT: i32;
-    /// The nibble of each level, by its bits, if the codes of files are levels and not nibbles.
-    const NIBBLES: Option<&'static [u8; 256]> = None;
-    /// The levels plus the zero point.
-    const CODES: [u8; 16] = {
-        let (mut codes, mut nibble) = ([0; 16], 0);
-        while nibble < 16 {
-            codes[nibble] = (Self::LEVELS[nibble] as i32 + Self::ZERO_POINT) as u8;
-            nibble += 1;
-        }
-        codes
-    };
-}
-
-/// The levels of `iq4_nl`.
-pub(super) struct UnevenLevels;
-
-impl Table for UnevenLevels {
-    const LEVELS: [i8; 16] = tensor::blocks::iq4_nl::LEVELS;
-    const ZERO_POINT: i32 = 128;
-}
-
-/// Floats of 4 bits, doubled.
-pub(super) struct FourBitFloats;
-
-impl Table for FourBitFloats {
-    const LEVELS: [i8; 16] = tensor::blocks::mxfp4::LEVELS;
-    const ZERO_POINT: i32 = 12;
-}
-
-/// The levels of `iq1`, `iq2` and `tq`, which are few.
-pub(super) struct CoarseLevels;
-
-impl Table for CoarseLevels {
-    const LEVELS: [i8; 16] = [-43, -25, -9, -8, -7, -1, 0, 1, 2, 7, 8, 9, 25, 43, 0, 0];
-    const ZERO_POINT: i32 = 43;
-    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
-}
-
-/// The levels of `iq3_xxs`.
-pub(super) struct ThreeBitLevels;
-
-impl Table for ThreeBitLevels {
-    const LEVELS: [i8; 16] = signed(tensor::blocks::iq3_xxs::LEVELS);
-    const ZERO_POINT: i32 = 62;
-    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
-}
-
-/// The levels of `iq3_s`.
-pub(super) struct OddLevels;
-
-impl Table for OddLevels {
-    const LEVELS: [i8; 16] = signed(tensor::blocks::iq3_s::LEVELS);
-    const ZERO_POINT: i32 = 15;
-    const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
-}
-
-/// The nibble of each level, by its bits.
-const fn nibbles_of(levels: [i8; 16]) -> [u8; 256] {
-    let (mut nibbles, mut at) = ([0; 256], 16);
-    while at > 0 {
-        at -= 1;
-        nibbles[levels[at] as u8 as usize] = at as u8;
-    }
-    nibbles
-}
-
-/// Levels, and then their negatives.
-const fn signed(levels: [i8; 8]) -> [i8; 16] {
-    let (mut both, mut at) = ([0; 16], 0);
-    while at < 8 {
-        (both[at], both[8 + at]) = (levels[at], -levels[at]);
-        at += 1;
-    }
-    both
-}
-
-/// Nibbles that stand for the levels of a table. 256 bytes.
-pub(super) struct Levels<T>(PhantomData<T>);
-
-impl<T: Table> Codes for Levels<T> {
-    const ZERO_POINT: i32 = T::ZERO_POINT;
-    // Levels are at most as far above zero as the lowest is below it.
-    const MOST: u8 = if T::ZERO_POINT < 128 { 2 * T::ZERO_POINT as u8 } else { 255 };
-    const BYTES: usize = 256;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe { I::lookup(nibbles::<I, STEP>(codes), const { &T::CODES }) }
-    }
-}
-
-/// 5-bit codes: a register with the fifth bits of all steps, then nibbles. 320 bytes.
-pub(super) struct FiveBits<const ZERO_POINT: i32>;
-
-impl<const ZERO_POINT: i32> Codes for FiveBits<ZERO_POINT> {
-    const ZERO_POINT: i32 = ZERO_POINT;
-    const MOST: u8 = 31;
-    const BYTES: usize = 320;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe { I::with_upper_bits::<STEP, 1>(nibbles::<I, STEP>(codes.add(64)), I::bytes(codes)) }
-    }
-}
-
-/// 6-bit codes: a register with the upper bits of four steps, nibbles, and the upper bits of the other steps. 384 bytes,
-/// which are first read in their order.
-pub(super) struct SixBits<const ZERO_POINT: i32>;
-
-impl<const ZERO_POINT: i32> Codes for SixBits<ZERO_POINT> {
-    const ZERO_POINT: i32 = ZERO_POINT;
-    const MOST: u8 = 63;
-    const BYTES: usize = 384;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let nibbles = nibbles::<I, STEP>(codes.add(64));
-            let pairs = I::bytes(codes.add(320 * (STEP / 4)));
-            match STEP % 4 {
-                0 => I::with_upper_bits::<0, 2>(nibbles, pairs),
-                1 => I::with_upper_bits::<1, 2>(nibbles, pairs),
-                2 => I::with_upper_bits::<2, 2>(nibbles, pairs),
-                _ => I::with_upper_bits::<3, 2>(nibbles, pairs),
-            }
-        }
-    }
-}
-
-/// 8-bit codes. 512 bytes.
-pub(super) struct EightBits<const ZERO_POINT: i32>;
-
-impl<const ZERO_POINT: i32> Codes for EightBits<ZERO_POINT> {
-    const ZERO_POINT: i32 = ZERO_POINT;
-    const MOST: u8 = 255;
-    const BYTES: usize = 512;
-
-    #[inline(always)]
-    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes {
-        // SAFETY: passed on to the caller.
-        unsafe { I::bytes(codes.add(64 * STEP)) }
-    }
-}
-
-/// An f16 scale per 32 columns, and with `MINIMUMS` an f16 minimum after the scales.
-pub(super) struct Halves<const MINIMUMS: bool>;
-
-impl<const MINIMUMS: bool> Factors for Halves<MINIMUMS> {
-    const COLUMNS: usize = 32;
-    const GROUPS: usize = 1;
-    const MINIMUMS: bool = MINIMUMS;
-    const BYTES: usize = 32 * (1 + MINIMUMS as usize);
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::halves(factors), if MINIMUMS { I::halves(factors.add(32)) } else { I::zero() }) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
-        block
-    }
-}
-
-/// An f16 scale per 32 columns, and a u8 multiple of it that is subtracted: the zero point.
-pub(super) struct HalvesAndZeros;
-
-impl Factors for HalvesAndZeros {
-    const COLUMNS: usize = 32;
-    const GROUPS: usize = 1;
-    const MINIMUMS: bool = true;
-    const BYTES: usize = 32 + ROWS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let scale = I::halves(factors);
-            (scale, I::lanes().sub(I::zero(), I::mul(scale, I::unsigned(factors.add(32)))))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
-        block
-    }
-}
-
-/// A power of two per 32 columns: the byte of its exponent.
-pub(super) struct Exponents;
-
-impl Factors for Exponents {
-    const COLUMNS: usize = 32;
-    const GROUPS: usize = 1;
-    const MINIMUMS: bool = false;
-    const BYTES: usize = ROWS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::exponents(factors), I::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
-        block
-    }
-}
-
-/// An f32 scale per 32 columns, and a u8 multiple of it that is subtracted: the zero point.
-pub(super) struct SinglesAndZeros;
-
-impl Factors for SinglesAndZeros {
-    const COLUMNS: usize = 32;
-    const GROUPS: usize = 1;
-    const MINIMUMS: bool = true;
-    const BYTES: usize = 5 * ROWS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let scale = I::floats(factors);
-            (scale, I::lanes().sub(I::zero(), I::mul(scale, I::unsigned(factors.add(4 * ROWS)))))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(_: *const u8, block: (Floats<I>, Floats<I>), _: usize) -> (Floats<I>, Floats<I>) {
-        block
-    }
-}
-
-/// An f32 scale per 64 columns, times 256, then for each group of 16 an e4m3 multiple of it.
-pub(super) struct FloatMultiples;
-
-impl Factors for FloatMultiples {
-    const COLUMNS: usize = 64;
-    const GROUPS: usize = 2;
-    const MINIMUMS: bool = false;
-    const BYTES: usize = 8 * ROWS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::floats(factors), I::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        block: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::mul(block.0, I::float8(factors.add(ROWS * (4 + group)))), block.1) }
-    }
-}
-
-/// An f16 scale per 256 columns, then for each group of 16 a u8 multiple of its eighth.
-pub(super) struct EighthMultiples;
-
-impl Factors for EighthMultiples {
-    const COLUMNS: usize = 256;
-    const GROUPS: usize = 2;
-    const MINIMUMS: bool = false;
-    const BYTES: usize = 18 * ROWS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::mul(I::halves(factors), I::lanes().splat(0.125)), I::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        block: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::mul(block.0, I::unsigned(factors.add(ROWS * (2 + group)))), block.1) }
-    }
-}
-
-/// An f16 scale per 256 columns, then for each group of 32 (or 16, with two `GROUPS`) an i8 multiple of it.
-pub(super) struct Multiples<const GROUPS: usize>;
-
-impl<const GROUPS: usize> Factors for Multiples<GROUPS> {
-    const COLUMNS: usize = 256;
-    const GROUPS: usize = GROUPS;
-    const MINIMUMS: bool = false;
-    const BYTES: usize = 32 + 16 * 8 * GROUPS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::halves(factors), I::zero()) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        block: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::mul(block.0, I::signed(factors.add(32 + 16 * group))), block.1) }
-    }
-}
-
-/// An f16 scale and an f16 minimum (subtracted) per 256 columns, then u8 multiples of the scale for each group, then
-/// u8 multiples of the minimum.
-pub(super) struct MultiplesAndMinimums<const GROUPS: usize>;
-
-impl<const GROUPS: usize> Factors for MultiplesAndMinimums<GROUPS> {
-    const COLUMNS: usize = 256;
-    const GROUPS: usize = GROUPS;
-    const MINIMUMS: bool = true;
-    const BYTES: usize = 64 + 2 * 16 * 8 * GROUPS;
-
-    #[inline(always)]
-    unsafe fn block<I: Isa>(factors: *const u8) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe { (I::halves(factors), I::lanes().sub(I::zero(), I::halves(factors.add(32)))) }
-    }
-
-    #[inline(always)]
-    unsafe fn group<I: Isa>(
-        factors: *const u8,
-        block: (Floats<I>, Floats<I>),
-        group: usize,
-    ) -> (Floats<I>, Floats<I>) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let scale = I::unsigned(factors.add(64 + 16 * group));
-            let minimum = I::unsigned(factors.add(64 + 16 * (8 * GROUPS + group)));
-            (I::mul(block.0, scale), I::mul(block.1, minimum))
-        }
     }
 }
 

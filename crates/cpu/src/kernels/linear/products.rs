@@ -5,10 +5,11 @@ use std::ops::Range;
 use tensor::DType;
 
 use super::epilogue::{Epilogue, Finish, PanelProducts};
-use super::functions::{Functions, Product};
+use super::functions::Functions;
 use super::matrix::PackedMatrix;
-use super::panel::ROWS;
+use super::panel::Product;
 use super::prepare::{Form, Rows, Tile};
+use super::simd::ROWS;
 use crate::Pool;
 use crate::threads::SendPointer;
 use crate::vec::{prefetch_line, with_scratch};

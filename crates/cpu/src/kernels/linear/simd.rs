@@ -3,11 +3,13 @@
 //! The kernels (`panel`, `prepare`, `epilogue`) are written once over [`Isa`] and always inlined, into the functions
 //! of `functions`, which carry the target features.
 
-use super::panel::Codes;
 use crate::vec::Simd;
 
 /// An f32 for each of 16 rows.
 pub(super) type Floats<I> = <<I as Isa>::Lanes as Simd>::F32;
+
+/// Rows in a panel.
+pub(super) const ROWS: usize = 16;
 
 /// The largest [`Isa::TILE`].
 pub(super) const MAX_TILE: usize = 12;
@@ -156,6 +158,18 @@ pub(super) trait Isa: Sized + 'static {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { Self::lanes() }.fma(a, b, c)
     }
+}
+
+/// How the codes of 16 rows and 32 columns are stored.
+pub(super) trait Codes {
+    /// What stored codes are larger than the codes meant.
+    const ZERO_POINT: i32;
+    /// The largest code, or more.
+    const MOST: u8;
+    /// The bytes they take.
+    const BYTES: usize;
+    /// The codes of columns `4 · STEP..4 · STEP + 4`.
+    unsafe fn step<I: Isa, const STEP: usize>(codes: *const u8) -> I::Bytes;
 }
 
 /// A byte in which the bits are set that [`Isa::with_upper_bits`] adds.

@@ -18,7 +18,7 @@ use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::ragged::check_offsets;
 use crate::kernels::softmax;
 use crate::kernels::strided::Strided;
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 use crate::vec::with_scratch;
 use crate::{Cpu, Pool};
 

@@ -7,9 +7,9 @@ use engine::{Kernel, KernelCall, NodeTypes, Operand};
 use tensor::{DType, Element, Shape, bf16, f16};
 
 use super::{MatmulShape, Matrix, TileKernel, VARIANTS, Wide, matmul_exact, matmul_split, matmul_with};
-use crate::kernels::linear;
+use crate::kernels::linear::{self, weights};
 use crate::kernels::operands::{elements, elements_mut, view};
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 use crate::vec::Scalar;
 use crate::{Cpu, Pool};
 
@@ -49,7 +49,7 @@ pub(crate) fn split_kernel(cpu: &Cpu, dtype: DType, chunk: usize) -> Option<Arc<
 /// The layout of the right side of a product.
 pub(crate) fn packing(node: &NodeTypes<'_>, position: usize) -> Option<String> {
     let right = node.inputs[position];
-    (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| linear::COLUMNS.to_string())
+    (position == 1 && right.dtype == DType::F32 && right.rank() == 2).then(|| weights::COLUMNS.to_string())
 }
 
 type Multiply = fn(&Variant<TileKernel>, &Pool, KernelCall<'_, '_>);
@@ -82,7 +82,7 @@ impl Kernel for MatMulKernel {
         match &call.inputs[1] {
             // Sums run as without panels, so that they have the same bits.
             Operand::Packed(right) => {
-                let (right, x) = (linear::packed_matrix(right), elements(view(&call, 0).bytes));
+                let (right, x) = (weights::packed_matrix(right), elements(view(&call, 0).bytes));
                 let out = elements_mut(call.outputs[0].bytes);
                 linear::multiply_matrix(&self.packed.run, &self.pool, right, &x, false, out, call.scratch);
             }

@@ -24,8 +24,8 @@ pub(crate) use self::tile::tile_size;
 pub(super) use self::tile::{Form, LeftRows, ROW};
 pub use self::tile::{Product, TileKernel, VARIANTS};
 use super::disjoint::Disjoint;
-use super::variant::{Variant, fastest};
 use crate::Pool;
+use crate::variant::{Variant, fastest};
 use crate::vec::{Scalar, with_scratch};
 
 /// Of `k`, at a time: what of a panel stays in the nearest caches.

@@ -4,7 +4,7 @@
 
 use super::{MatmulShape, Matrix, TileKernel, matmul_with};
 use crate::Pool;
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 use crate::vec::Scalar;
 
 /// Elements that a thread adds up at a time.

@@ -1,6 +1,6 @@
 //! The product of packed panels: a tile of the result stays in registers while `k` passes by.
 
-use crate::kernels::variant::variants;
+use crate::variant::variants;
 use crate::vec::{LANES, Simd};
 
 /// One panel of the left matrix, several of the right, and the part of the result that is their product.

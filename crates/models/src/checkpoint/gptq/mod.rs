@@ -63,7 +63,7 @@ fn read_layer(
     config: &GptqConfig,
 ) -> Result<Layer, Error> {
     let parts = ["qweight", "scales", "qzeros", "g_idx"].map(|leaf| take(names, weights, stem, leaf));
-    Layer::of(parts, config)
+    Layer::new(parts, config)
         .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })
 }
 

@@ -103,7 +103,7 @@ fn file(layers: &[(&str, Stored4)]) -> Weights {
 
 fn canonical(weights: &Weights) -> HashMap<String, Stored> {
     let llama = Architecture::from_hugging_face("LlamaForCausalLM").unwrap();
-    let names = CanonicalNames::of(weights, llama.names).unwrap().stored.into_iter();
+    let names = CanonicalNames::new(weights, llama.names).unwrap().stored.into_iter();
     names.map(|(name, stored)| (name, Stored::Whole(stored))).collect()
 }
 

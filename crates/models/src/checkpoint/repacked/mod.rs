@@ -80,7 +80,7 @@ fn gather_gguf(names: &mut HashMap<String, Stored>, weights: &Weights) -> Result
         let mut parts = Parts { names, weights, stem: &stem, orders };
         let Some(blocks) = parts.take("weight") else { continue };
         let (scales, others) = (parts.take("scale"), parts.unused());
-        let weight = GgmlNvfp4::of(blocks, scales, others)
+        let weight = GgmlNvfp4::new(blocks, scales, others)
             .map_err(|(leaf, message)| Error::Weight { name: format!("{stem}.{leaf}"), message })?;
         put(names, &stem, "blocks", Repacked::new(weight))?;
     }
@@ -136,7 +136,7 @@ fn awq(
 ) -> Result<Option<Repacked>, Refusal> {
     let Some(QuantizationConfig::Awq { group_size }) = config else { return Ok(None) };
     let (scales, zeros) = (parts.take("scales"), parts.take("qzeros"));
-    some(IntegerMatrix::of_awq(codes, scales, zeros, *group_size)?)
+    some(IntegerMatrix::from_awq(codes, scales, zeros, *group_size)?)
 }
 
 fn mxfp4(
@@ -144,7 +144,7 @@ fn mxfp4(
     parts: &mut Parts<'_>,
     _: Option<&QuantizationConfig>,
 ) -> Result<Option<Repacked>, Refusal> {
-    some(Mxfp4::of(codes, parts.take("scales"))?)
+    some(Mxfp4::new(codes, parts.take("scales"))?)
 }
 
 /// Words or pairs of codes of compressed-tensors.
@@ -155,13 +155,13 @@ fn compressed(
 ) -> Result<Option<Repacked>, Refusal> {
     if let Some(of_matrix) = parts.take("weight_global_scale") {
         let scales = parts.take("weight_scale");
-        return some(Nvfp4::of(codes, scales, of_matrix, parts.unused())?);
+        return some(Nvfp4::new(codes, scales, of_matrix, parts.unused())?);
     }
     match codes.tensor.dtype() {
         DType::I32 => {}
         DType::U8 => {
             let scales = parts.take("weight_scale");
-            return some(Mxfp4::of_rows(codes, scales, parts.unused())?);
+            return some(Mxfp4::from_rows(codes, scales, parts.unused())?);
         }
         _ => return Ok(None),
     }
@@ -173,7 +173,7 @@ fn compressed(
     let groups = parts.take("weight_g_idx");
     let mut others = parts.unused();
     others.push(shape.name);
-    let mut matrix = IntegerMatrix::of_rows(codes, scales, zeros, bits, groups, others)?;
+    let mut matrix = IntegerMatrix::from_rows(codes, scales, zeros, bits, groups, others)?;
     if let Some(order) = &matrix.order {
         matrix.order_name = Some(parts.orders.name(parts.names, parts.stem, order));
     }
@@ -220,11 +220,11 @@ fn by_dtype(
                 ) => *block,
                 _ => None,
             };
-            some(Fp8::of(codes, scales, parts.unused(), block)?)
+            some(Fp8::new(codes, scales, parts.unused(), block)?)
         }
         DType::U8 if parts.has("weight_scale_2") => {
             let (scales, of_matrix) = (parts.take("weight_scale"), parts.take("weight_scale_2"));
-            some(Nvfp4::of(codes, scales, of_matrix.expect("it is there"), parts.unused())?)
+            some(Nvfp4::new(codes, scales, of_matrix.expect("it is there"), parts.unused())?)
         }
         DType::U8 if parts.has("weight.absmax") => {
             let absmax = parts.take("weight.absmax").expect("it is there");
@@ -235,12 +235,12 @@ fn by_dtype(
                 [Some(map), Some(absmax)] => Some(Nested { map, absmax }),
                 _ => None,
             };
-            some(FourBits::of(codes, absmax, state, nested, parts.unused())?)
+            some(FourBits::new(codes, absmax, state, nested, parts.unused())?)
         }
         DType::I8 if parts.has("SCB") || parts.has("weight_scale") => {
             let scales = parts.take("SCB").or_else(|| parts.take("weight_scale"));
             let zeros = parts.take("weight_zero_point");
-            some(IntegerMatrix::of_rows(codes, scales, zeros, 8, None, parts.unused())?)
+            some(IntegerMatrix::from_rows(codes, scales, zeros, 8, None, parts.unused())?)
         }
         _ => Ok(None),
     }

@@ -29,7 +29,7 @@ fn file(tensors: &Tensors) -> Weights {
 
 fn gathered(weights: &Weights, config: Option<&QuantizationConfig>) -> Result<Stored, String> {
     let llama = Architecture::from_hugging_face("LlamaForCausalLM").unwrap();
-    let names = CanonicalNames::of(weights, llama.names).unwrap().stored.into_iter();
+    let names = CanonicalNames::new(weights, llama.names).unwrap().stored.into_iter();
     let mut names = names.map(|(name, stored)| (name, Stored::Whole(stored))).collect();
     gather_repacked(&mut names, weights, config, Path::new("config.json"))
         .map_err(|error| error.to_string())?;

@@ -48,7 +48,7 @@ impl ExpertKeys {
                 return Err(format!("`topk_method` is `{other}`, which is not supported; known: {known}"));
             }
         };
-        Ok((scores, best.and_then(|best| ExpertGroups::of((self.n_group, self.topk_group), best))))
+        Ok((scores, best.and_then(|best| ExpertGroups::from_config((self.n_group, self.topk_group), best))))
     }
 
     /// Which layers have experts, if that is said: each is listed, or all after some, or the last of every so many, but

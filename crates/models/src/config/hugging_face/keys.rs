@@ -44,7 +44,7 @@ pub(crate) struct ConfigKeys(Map<String, Value>);
 
 impl ConfigKeys {
     /// Those of the text half of a model that sees, or of the whole file, and the `model_type` of the half.
-    pub(crate) fn of_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
+    pub(crate) fn for_text_half(mut json: Map<String, Value>) -> (ConfigKeys, Option<String>) {
         let text = json.remove("text_config").or_else(|| json.remove("llm_config"));
         let Some(Value::Object(text)) = text else { return (ConfigKeys(json).with_one_rope(), None) };
         let model_type = text.get("model_type").and_then(Value::as_str).map(str::to_string);
@@ -70,7 +70,7 @@ impl ConfigKeys {
     }
 
     /// Those that a family with keys of its own reads, and one more; an encoder is of no family.
-    pub(crate) fn of_family(&self, own: Option<&[&str]>, more: Option<&str>) -> ConfigKeys {
+    pub(crate) fn for_family(&self, own: Option<&[&str]>, more: Option<&str>) -> ConfigKeys {
         let own = own.unwrap_or(OF_ENCODERS);
         let reads = |key: &str| own.contains(&key) || more == Some(key);
         let mut keys = self.0.clone();
@@ -86,7 +86,7 @@ impl ConfigKeys {
     }
 
     /// Those of the keys of all families that are there and that a family with keys of its own does not read.
-    pub(crate) fn of_others(
+    pub(crate) fn others(
         &self,
         own: &[&str],
         of_all: impl Iterator<Item = &'static str>,

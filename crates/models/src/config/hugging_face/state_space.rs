@@ -33,6 +33,7 @@ pub(super) fn read(keys: &Map<String, Value>, hidden: usize) -> Result<StateSpac
         conv_width: 4,
         step_limit: file.step_limit()?,
         gate_last: false,
+        norm_eps: None,
     };
     key::read_json(&mut space, keys)?;
     let channels = space.channels;
@@ -98,6 +99,7 @@ mod tests {
             conv_width: 4,
             step_limit: [0.1, f32::INFINITY],
             gate_last: false,
+            norm_eps: None,
         };
         assert_eq!(heads, Ok(expected));
         let limit = r#"[0.1, {"__float__": "Infinity"}]"#;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use models::{Checkpoint, Network, QuantizeOptions, Quantizer};
+use models::{Checkpoint, QuantizeOptions, Quantizer};
 use text::{ChatTemplate, Tokenizer};
 use weights::{Format, Metadata};
 
@@ -41,8 +41,8 @@ pub(crate) fn other_metadata(
     if checkpoint.weights().format() == Format::Gguf {
         return Ok(Metadata::new());
     }
-    let mut metadata = Tokenizer::gguf_metadata(folder, checkpoint.network.vocab())?;
-    if checkpoint.network.head().is_some() {
+    let mut metadata = Tokenizer::gguf_metadata(folder, checkpoint.model.vocab)?;
+    if checkpoint.model.head.is_some() {
         match pair_template(checkpoint, folder)? {
             Some(template) => drop(metadata.insert(RERANK_KEY, template)),
             None if joins_alike(folder, &metadata)? => {}
@@ -75,14 +75,14 @@ fn joins_alike(folder: &Path, metadata: &Metadata) -> Result<bool, Error> {
 
 /// How the folder's classifier makes scores of logits, if it is not as files that do not say it.
 fn unusual_activation(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ScoreActivation>, Error> {
-    let Some(head) = checkpoint.network.head() else { return Ok(None) };
+    let Some(head) = &checkpoint.model.head else { return Ok(None) };
     let activation = ClassifierConfig::of_folder(folder)?.activation(head);
     Ok((activation != ClassifierConfig::default().activation(head)).then_some(activation))
 }
 
 /// How the folder's model makes one vector of hidden states, as GGUF numbers it.
 fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error> {
-    if checkpoint.network.head().is_some() {
+    if checkpoint.model.head.is_some() {
         return Ok(Some(RANK));
     }
     let files = EmbeddingConfig::of_folder(folder)?;
@@ -90,7 +90,7 @@ fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error>
         return refuse("layers behind the pooling (`Dense`) are not written into GGUF files".to_string());
     }
     match files.pooling {
-        None if matches!(checkpoint.network, Network::Encoder(_)) => Ok(Some(0)),
+        None if !checkpoint.model.runs_in_steps() => Ok(Some(0)),
         None => Ok(None),
         Some(Pooling::Mean) => Ok(Some(1)),
         Some(Pooling::Cls) => Ok(Some(2)),

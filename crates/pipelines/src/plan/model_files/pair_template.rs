@@ -1,6 +1,6 @@
 //! The chat template that joins a query and a document, for models that read pairs as conversations.
 
-use models::{Architecture, Checkpoint, Network};
+use models::{Architecture, Checkpoint};
 use serde_json::{Value, json};
 use text::{AddSpecial, ChatContext, ChatTemplate, ParseSpecial, Tokenizer};
 use weights::Format;
@@ -52,7 +52,7 @@ impl PairTemplate {
             return PairTemplate::new(PairSource::Places(text.to_string()), tokenizer).map(Some);
         }
         let is_stated = files.message.is_some();
-        if files.joins_by_tokenizer || !is_stated && matches!(checkpoint.network, Network::Encoder(_)) {
+        if files.joins_by_tokenizer || !is_stated && !checkpoint.model.runs_in_steps() {
             return Ok(None);
         }
         let message = files.message.clone().unwrap_or_default();

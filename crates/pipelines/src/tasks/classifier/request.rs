@@ -4,17 +4,13 @@ use crate::Error;
 use crate::activation::ScoreActivation;
 use crate::error::InvalidField;
 use crate::tasks::classification_model::ClassificationModel;
-use crate::tasks::vectors::{EmbeddingPrompt, Tokens, Truncate, chosen_prompt, invalid_prompt};
+use crate::tasks::vectors::{
+    EmbeddingPrompt, Tokens, Truncate, VectorRequest, chosen_prompt, invalid_prompt,
+};
 use crate::tokenizer::{AddSpecial, PairTokens, ParseSpecial};
 
 /// Texts, and how they are scored.
-#[derive(Debug, Clone, Default)]
-pub struct ClassificationRequest {
-    /// The texts to score.
-    pub texts: Vec<ClassificationText>,
-    /// How.
-    pub parameters: ClassificationParameters,
-}
+pub type ClassificationRequest = VectorRequest<ClassificationText, ClassificationParameters>;
 
 /// A text or pair to score. Names of special tokens in it are text, unless a chat template joins the pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +89,7 @@ pub struct Ranked {
 
 /// How the texts of one request are scored: every choice made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
+pub struct Settled {
     pub(super) activation: ScoreActivation,
     pub(super) truncate: Truncate,
     pub(super) max_tokens: Option<usize>,
@@ -149,20 +145,6 @@ impl Settled {
             max_tokens: parameters.max_tokens.or(self.max_tokens),
             prompt: prompt.map_err(|problem| Error::Embedder(vec![problem]))?,
         })
-    }
-}
-
-impl ClassificationRequest {
-    /// Texts that are scored as the classifier was started.
-    pub fn new<T: Into<ClassificationText>>(texts: impl IntoIterator<Item = T>) -> ClassificationRequest {
-        let texts = texts.into_iter().map(Into::into).collect();
-        ClassificationRequest { texts, parameters: ClassificationParameters::default() }
-    }
-
-    /// The same, in another way.
-    #[must_use]
-    pub fn with(self, parameters: ClassificationParameters) -> ClassificationRequest {
-        ClassificationRequest { parameters, ..self }
     }
 }
 
@@ -247,7 +229,7 @@ impl ClassificationText {
                 fitting(&ids, cut, index, settled.truncate, limit)
             }
         }?;
-        tokens.check(index, model.checkpoint().network.vocab())?;
+        tokens.check(index, model.checkpoint().model.vocab)?;
         Ok(tokens)
     }
 }
@@ -342,30 +324,6 @@ impl From<&String> for ClassificationText {
 impl<A: Into<String>, B: Into<String>> From<(A, B)> for ClassificationText {
     fn from((first, second): (A, B)) -> ClassificationText {
         ClassificationText::Pair(first.into(), second.into())
-    }
-}
-
-impl<T: Into<ClassificationText>> From<Vec<T>> for ClassificationRequest {
-    fn from(texts: Vec<T>) -> ClassificationRequest {
-        ClassificationRequest::new(texts)
-    }
-}
-
-impl<T: Into<ClassificationText>, const N: usize> From<[T; N]> for ClassificationRequest {
-    fn from(texts: [T; N]) -> ClassificationRequest {
-        ClassificationRequest::new(texts)
-    }
-}
-
-impl<T: Clone + Into<ClassificationText>> From<&[T]> for ClassificationRequest {
-    fn from(texts: &[T]) -> ClassificationRequest {
-        ClassificationRequest::new(texts.iter().cloned())
-    }
-}
-
-impl<T: Clone + Into<ClassificationText>> From<&Vec<T>> for ClassificationRequest {
-    fn from(texts: &Vec<T>) -> ClassificationRequest {
-        ClassificationRequest::from(&texts[..])
     }
 }
 

@@ -2,26 +2,20 @@
 
 mod options;
 mod request;
-mod stream;
 
 #[cfg(test)]
 mod tests;
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::Arc;
-
 use engine::InferenceSession;
-use futures_core::Stream;
 
 pub use options::EmbeddingParameters;
 pub use request::{Embedding, EmbeddingRequest, EmbeddingText};
-pub use stream::{AsyncEmbeddingStream, EmbeddingStream};
 
 use crate::plan::Plan;
 use crate::pooling::normalize;
 use crate::tasks::embedding_model::EmbeddingModel;
-use crate::tasks::vectors::{BatchStatus, Job, Tokens, VectorModel, VectorStream, VectorWorker};
+use crate::tasks::handle::{Handle, Waiting};
+use crate::tasks::vectors::{Job, Tokens, VectorModel, VectorStream, VectorWork};
 use crate::{Error, Pooling};
 use options::Settled;
 
@@ -61,16 +55,35 @@ use options::Settled;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
-pub struct Embedder {
-    vectors: VectorWorker<EmbeddingModel>,
-}
+pub type Embedder = Handle<VectorWork<EmbeddingModel>>;
+
+/// The vectors of a request's texts, in their order, for a task on any runtime.
+pub type AsyncEmbeddingStream = VectorStream<EmbeddingModel>;
+
+/// The vectors of a request's texts, in their order, for a thread that may wait.
+pub type EmbeddingStream = Waiting<AsyncEmbeddingStream>;
 
 impl VectorModel for EmbeddingModel {
     const NAME: &'static str = "embedder";
     type Text = EmbeddingText;
+    type Parameters = EmbeddingParameters;
     type Settled = Settled;
     type Output = Embedding;
+
+    fn load(session: &InferenceSession, plan: Plan) -> Result<EmbeddingModel, Error> {
+        EmbeddingModel::from_plan(session, plan, &mut |_| ())
+    }
+
+    fn limits(&self) -> (&Plan, usize) {
+        (self.plan(), self.max_length())
+    }
+
+    fn settle(&self, usual: Option<&Settled>, parameters: &EmbeddingParameters) -> Result<Settled, Error> {
+        match usual {
+            Some(usual) => usual.with(self, parameters),
+            None => Settled::of_files(self, parameters),
+        }
+    }
 
     fn tokens(
         &self,
@@ -103,87 +116,22 @@ impl VectorModel for EmbeddingModel {
 }
 
 impl Embedder {
-    /// Starts a worker for a model, with the limits of its plan. `parameters` hold for what requests leave open.
-    ///
-    /// # Errors
-    /// As [`Embedder::with_plan`].
-    pub fn new(model: Arc<EmbeddingModel>, parameters: &EmbeddingParameters) -> Result<Embedder, Error> {
-        let plan = model.plan().clone();
-        Embedder::with_plan(model, &plan, parameters)
-    }
-
-    /// Fetches, compiles and loads a planned model, and starts a worker for it that embeds as the model's files say.
-    ///
-    /// # Errors
-    /// As [`EmbeddingModel::from_plan`] and [`Embedder::new`].
-    pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<Embedder, Error> {
-        let model = EmbeddingModel::from_plan(session, plan, &mut |_| ())?;
-        Embedder::new(Arc::new(model), &EmbeddingParameters::default())
-    }
-
-    /// Starts a worker for a model, with the limits of another plan of the same model ([`Plan::with`]). A text may have
-    /// `max_length` tokens if that is set, even if the model's files say fewer.
-    ///
-    /// # Errors
-    /// If the parameters do not fit the model, a decoder's files name no pooling, the
-    /// model does not fit into memory, or no thread can be started.
-    pub fn with_plan(
-        model: Arc<EmbeddingModel>,
-        plan: &Plan,
-        parameters: &EmbeddingParameters,
-    ) -> Result<Embedder, Error> {
-        let usual = Settled::of_files(&model, parameters)?;
-        let max_length = model.max_length();
-        Ok(Embedder { vectors: VectorWorker::spawn(model, plan, usual, max_length)? })
-    }
-
-    /// The model.
-    pub fn model(&self) -> &Arc<EmbeddingModel> {
-        &self.vectors.shared.model
-    }
-
     /// How hidden states become one vector, for requests that do not say.
     pub fn pooling(&self) -> Pooling {
-        self.vectors.shared.usual.pooling
+        self.context.usual.pooling
     }
 
     /// Dims of the vectors, for requests that do not say.
     pub fn dimensions(&self) -> usize {
-        self.vectors.shared.usual.dimensions
-    }
-
-    /// The most tokens of a text, those around it included.
-    pub fn max_length(&self) -> usize {
-        self.vectors.shared.max_length
+        self.context.usual.dimensions
     }
 
     /// The vectors of texts, in their order.
     ///
     /// # Errors
-    /// As [`Embedder::stream`], and if one of the texts has no vector: the first such error.
+    /// If the parameters do not fit the model, or one of the texts has no vector: the first such error.
     pub fn embed(&self, request: impl Into<EmbeddingRequest>) -> Result<Vec<Embedding>, Error> {
         self.stream(request)?.collect()
-    }
-
-    /// The vectors of texts, in their order, as they are made; and for each text that has none an error, if it is too
-    /// long, has no tokens, or some that the model does not have. Waits while the queue of texts is full.
-    ///
-    /// # Errors
-    /// If the parameters do not fit the model.
-    pub fn stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
-        let mut stream = self.submit(request.into())?;
-        stream.prepare();
-        Ok(EmbeddingStream(stream))
-    }
-
-    /// As [`Embedder::stream`], without waiting.
-    ///
-    /// # Errors
-    /// As [`Embedder::stream`], and [`Error::Busy`] if the queue has no room for the first texts.
-    pub fn try_stream(&self, request: impl Into<EmbeddingRequest>) -> Result<EmbeddingStream, Error> {
-        let mut stream = self.submit(request.into())?;
-        stream.try_prepare()?;
-        Ok(EmbeddingStream(stream))
     }
 
     /// As [`Embedder::embed`], for a task. Dropping the future cancels what was not computed yet.
@@ -191,31 +139,16 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`].
     pub async fn embed_async(&self, request: impl Into<EmbeddingRequest>) -> Result<Vec<Embedding>, Error> {
-        let mut stream = self.stream_async(request)?;
-        let mut embeddings = Vec::with_capacity(stream.size_hint().0);
-        while let Some(embedding) = poll_fn(|context| Pin::new(&mut stream).poll_next(context)).await {
-            embeddings.push(embedding?);
-        }
-        Ok(embeddings)
-    }
-
-    /// As [`Embedder::stream`], for a task. It begins when it is first polled.
-    ///
-    /// # Errors
-    /// As [`Embedder::stream`].
-    pub fn stream_async(&self, request: impl Into<EmbeddingRequest>) -> Result<AsyncEmbeddingStream, Error> {
-        Ok(AsyncEmbeddingStream::new(self.submit(request.into())?))
+        self.all(request).await
     }
 
     /// The tokens that become the vector of a text: with the prompt before it, the tokens that belong around it, and
     /// truncated if that is asked for.
     ///
     /// # Errors
-    /// As [`Embedder::stream`], and if the text is too long or has no tokens.
+    /// If the parameters do not fit the model, or the text is too long or has no tokens.
     pub fn tokenize(&self, text: &str, parameters: &EmbeddingParameters) -> Result<Vec<u32>, Error> {
-        let shared = &*self.vectors.shared;
-        let settled = shared.usual.with(&shared.model, parameters)?;
-        Ok(EmbeddingText::from(text).tokens(0, &shared.model, &settled, shared.max_length)?.ids)
+        self.tokens(&EmbeddingText::from(text), parameters)
     }
 
     /// The tokens of a text, and the hidden state of each: f32[tokens, width], before pooling and the layers behind it.
@@ -228,34 +161,13 @@ impl Embedder {
         text: &EmbeddingText,
         parameters: &EmbeddingParameters,
     ) -> Result<(Vec<u32>, Vec<f32>), Error> {
-        let shared = &*self.vectors.shared;
-        let settled = shared.usual.with(&shared.model, parameters)?;
-        let tokens = text.tokens(0, &shared.model, &settled, shared.max_length)?.ids;
-        let hidden = shared.model.hidden(&[&tokens])?;
+        let tokens = self.tokens(text, parameters)?;
+        let hidden = self.model().hidden(&[&tokens])?;
         let states = hidden.texts().next().map(<[f32]>::to_vec).unwrap_or_default();
         Ok((tokens, states))
     }
 
-    /// How much there is to do, and how much was done: as it was between two batches. Never waits for a batch. Groups
-    /// of texts in the queue count as one text each.
-    ///
-    /// # Errors
-    /// If the thread has ended.
-    pub fn status(&self) -> Result<BatchStatus, Error> {
-        self.vectors.status()
-    }
-
-    /// Cancels all requests, of all handles, and waits until the thread has ended.
-    ///
-    /// Dropping the last handle does not wait. A program that profiles its session calls this before it ends: the trace is
-    /// written when the last user of the session is gone, and the thread is one.
-    pub fn shutdown(self) {
-        self.vectors.worker.shutdown();
-    }
-
-    fn submit(&self, request: EmbeddingRequest) -> Result<VectorStream<EmbeddingModel>, Error> {
-        let EmbeddingRequest { texts, parameters } = request;
-        let shared = &self.vectors.shared;
-        Ok(self.vectors.stream(texts, shared.usual.with(&shared.model, &parameters)?))
+    fn tokens(&self, text: &EmbeddingText, parameters: &EmbeddingParameters) -> Result<Vec<u32>, Error> {
+        Ok(text.tokens(0, self.model(), &self.settle(parameters)?, self.max_length())?.ids)
     }
 }

@@ -30,7 +30,7 @@ pub struct EmbeddingParameters {
 
 /// How the texts of one request become vectors: every choice made.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Settled {
+pub struct Settled {
     pub(super) pooling: Pooling,
     pub(super) normalize: bool,
     pub(super) dimensions: usize,

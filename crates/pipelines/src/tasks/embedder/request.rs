@@ -4,17 +4,11 @@ use super::Settled;
 use super::options::EmbeddingParameters;
 use crate::Error;
 use crate::tasks::embedding_model::EmbeddingModel;
-use crate::tasks::vectors::{Tokens, Truncate};
+use crate::tasks::vectors::{Tokens, Truncate, VectorRequest};
 use crate::tokenizer::{AddSpecial, ParseSpecial};
 
 /// Texts, and how they become vectors.
-#[derive(Debug, Clone, Default)]
-pub struct EmbeddingRequest {
-    /// What becomes vectors.
-    pub texts: Vec<EmbeddingText>,
-    /// How.
-    pub parameters: EmbeddingParameters,
-}
+pub type EmbeddingRequest = VectorRequest<EmbeddingText, EmbeddingParameters>;
 
 /// What becomes a vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,20 +29,6 @@ pub struct Embedding {
     pub tokens: usize,
     /// How many more the text has, which were left out.
     pub truncated: usize,
-}
-
-impl EmbeddingRequest {
-    /// Texts that become vectors as the embedder was started.
-    pub fn new<T: Into<EmbeddingText>>(texts: impl IntoIterator<Item = T>) -> EmbeddingRequest {
-        let texts = texts.into_iter().map(Into::into).collect();
-        EmbeddingRequest { texts, parameters: EmbeddingParameters::default() }
-    }
-
-    /// The same, in another way.
-    #[must_use]
-    pub fn with(self, parameters: EmbeddingParameters) -> EmbeddingRequest {
-        EmbeddingRequest { parameters, ..self }
-    }
 }
 
 impl EmbeddingText {
@@ -129,35 +109,5 @@ impl From<&str> for EmbeddingRequest {
 impl From<String> for EmbeddingRequest {
     fn from(text: String) -> EmbeddingRequest {
         EmbeddingRequest::new([text])
-    }
-}
-
-impl<T: Into<EmbeddingText>> From<Vec<T>> for EmbeddingRequest {
-    fn from(texts: Vec<T>) -> EmbeddingRequest {
-        EmbeddingRequest::new(texts)
-    }
-}
-
-impl<T: Into<EmbeddingText>, const N: usize> From<[T; N]> for EmbeddingRequest {
-    fn from(texts: [T; N]) -> EmbeddingRequest {
-        EmbeddingRequest::new(texts)
-    }
-}
-
-impl<T: Clone + Into<EmbeddingText>> From<&[T]> for EmbeddingRequest {
-    fn from(texts: &[T]) -> EmbeddingRequest {
-        EmbeddingRequest::new(texts.iter().cloned())
-    }
-}
-
-impl<T: Clone + Into<EmbeddingText>> From<&Vec<T>> for EmbeddingRequest {
-    fn from(texts: &Vec<T>) -> EmbeddingRequest {
-        EmbeddingRequest::from(&texts[..])
-    }
-}
-
-impl<T: Clone + Into<EmbeddingText>, const N: usize> From<&[T; N]> for EmbeddingRequest {
-    fn from(texts: &[T; N]) -> EmbeddingRequest {
-        EmbeddingRequest::from(&texts[..])
     }
 }

@@ -1,12 +1,13 @@
 //! The embedder on the model that every clone has.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::Sender;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
-use crate::tasks::vectors::{EmbeddingPrompt, Truncate};
+use crate::tasks::vectors::{BatchStatus, EmbeddingPrompt, Truncate};
 
 const MEAN: EmbeddingParameters = EmbeddingParameters {
     pooling: Some(Pooling::Mean),
@@ -53,7 +54,7 @@ fn texts(count: usize) -> Vec<String> {
 /// Keeps the embedder from its work until what is given back is dropped.
 fn hold(embedder: &Embedder) -> Sender<()> {
     let (holder, held) = async_channel::bounded(1);
-    embedder.vectors.worker.act(move |_| {
+    embedder.worker.act(move |_| {
         let _ = held.recv_blocking();
     });
     holder
@@ -169,10 +170,7 @@ fn a_text_that_fails_takes_no_other_along() {
     let expected = embedder.embed(texts(3)).unwrap();
     for fault in faults {
         // The batch fails, then the first text by itself; the others are fine, and the thread goes on.
-        embedder
-            .vectors
-            .worker
-            .act(move |work| work.faults = [Box::new(fault) as _, Box::new(fault) as _].into());
+        embedder.worker.act(move |work| work.faults = [Box::new(fault) as _, Box::new(fault) as _].into());
         let mut answers = embedder.stream(texts(3)).unwrap();
         assert!(answers.next().unwrap().unwrap_err().to_string().contains("on purpose"));
         assert_eq!(answers.map(Result::unwrap).collect::<Vec<_>>(), expected[1..]);
@@ -187,7 +185,7 @@ fn status_waits_for_no_batch_and_a_full_queue_refuses() {
         let _ = held.recv_blocking();
         Ok(())
     };
-    embedder.vectors.worker.act(move |work| work.faults = [Box::new(blocking) as _].into());
+    embedder.worker.act(move |work| work.faults = [Box::new(blocking) as _].into());
     let first = embedder.stream("The fox").unwrap();
     wait_until(&embedder, "taken", |status| status.waiting == 1);
     let mut queued = Vec::new();
@@ -258,7 +256,7 @@ fn ends_reach_the_callers() {
     let embedder = start();
     // A stream outlives the handles, and the thread ends with the last of both.
     let survivor = embedder.stream(texts(20)).unwrap();
-    let ended = embedder.vectors.worker.ended();
+    let ended = embedder.worker.ended();
     drop(embedder);
     assert_eq!(survivor.map(Result::unwrap).count(), 20);
     assert!(ended.recv_blocking().is_err());
@@ -283,7 +281,7 @@ fn a_panic_of_the_thread_fails_its_texts_and_the_embedder_goes_on() {
     let expected = embedder.embed("The fox").unwrap();
     let holder = hold(&embedder);
     let stream = embedder.stream(texts(3)).unwrap();
-    embedder.vectors.worker.act(|_| panic!("on purpose"));
+    embedder.worker.act(|_| panic!("on purpose"));
     drop(holder);
     for result in stream {
         assert!(result.unwrap_err().to_string().ends_with("on purpose"));

@@ -3,7 +3,7 @@
 use engine::{InferenceSession, Model};
 use graph::ops::{Binary, Reduce, ReduceKind};
 use graph::{Graph, Op, Value};
-use models::{Checkpoint, Importance};
+use models::{Checkpoint, Importance, Output};
 use tensor::{Buffer, DType};
 
 use crate::limits::SLOTS_PER_SEQUENCE;
@@ -41,12 +41,11 @@ pub fn measure_importance(
     window: usize,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Importance, Error> {
-    let decoder = checkpoint.decoder()?;
-    let window = window.clamp(1, decoder.context_length);
+    let window = window.clamp(1, checkpoint.decoder()?.context_length);
     if tokens.is_empty() {
         return Err(Error::Quantize("the text that tells importance has no tokens".into()));
     }
-    let mut graph = checkpoint.graph(PAGE_SIZE, DType::F32)?;
+    let mut graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32)?;
     let mut probes = probe(&mut graph)?;
     let compiled = session.compile(&graph)?;
     let registry = CheckpointWeights(checkpoint);

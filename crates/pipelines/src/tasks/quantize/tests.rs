@@ -308,14 +308,14 @@ fn importance_is_the_mean_square_of_inputs() {
         }
     }
     for name in ["blk.0.attn_q.weight", "blk.0.attn_v.weight", "blk.0.attn_qkv.weight"] {
-        for (found, expected) in importance.of(name).unwrap().iter().zip(&expected) {
+        for (found, expected) in importance.for_tensor(name).unwrap().iter().zip(&expected) {
             assert!(
                 (f64::from(*found) - expected).abs() < 1e-4 * expected.max(1e-3),
                 "{name} {found} {expected}"
             );
         }
     }
-    assert!(importance.of("output.weight").is_none());
+    assert!(importance.for_tensor("output.weight").is_none());
     let out = tempfile::tempdir().unwrap();
     let target = out.path().join("important.gguf");
     let important = QuantizeOptions { importance: Some(Arc::new(importance)), ..options("q2_k_s") };

@@ -27,12 +27,12 @@ pub use stream::{AsyncTextStream, BatchEvent, BatchStream, IndexedCompletion, Te
 pub use worker::HIGH_WATER;
 
 use crate::plan::Plan;
-use crate::run::generator::{Generator, Prepared, Request, RequestLimits, Status};
+use crate::run::generator::{Generator, Prepared, Request, RequestLimits};
+use crate::tasks::handle::{Handle, Waiting};
 use crate::tasks::text_model::TextModel;
-use crate::tasks::worker::Worker;
 use crate::{AnswerFormat, ChatTemplate, Error};
 use cache_events::CacheReaders;
-use queue::Queue;
+use queue::{Queue, Ticket};
 use worker::{Submission, TextWork};
 
 /// A handle to a model that writes. Clones share the model, its thread and its cache; requests of all of them share its
@@ -72,15 +72,16 @@ use worker::{Submission, TextWork};
 /// # assert!(!answer.text.is_empty() && !answer.text.contains('.'));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
-pub struct TextGenerator {
+pub type TextGenerator = Handle<TextWork>;
+
+/// What handles know.
+pub struct TextContext {
     model: Arc<TextModel>,
-    chat_template: Option<Arc<ChatTemplate>>,
+    chat_template: Option<ChatTemplate>,
     /// Found when it is first asked for.
-    answer_format: Arc<OnceLock<AnswerFormat>>,
+    answer_format: OnceLock<AnswerFormat>,
     limits: RequestLimits,
     queue: Arc<Queue>,
-    worker: Worker<TextWork>,
 }
 
 impl TextGenerator {
@@ -127,11 +128,10 @@ impl TextGenerator {
         let cache_tokens = cache.num_pages().saturating_mul(cache.page_size());
         let queue = options.queue.unwrap_or_else(|| QueueLimits::new(cache_tokens));
         let queue = options.max_queue.map_or(queue, |requests| queue.with_requests(requests));
-        let limits = generator.limits();
-        let worker = Worker::spawn(TextWork::new(generator, options.read_timeout), queue.requests)?;
-        let (chat_template, queue) = (chat_template.map(Arc::new), Arc::new(Queue::new(queue)));
-        let answer_format = Arc::default();
-        Ok(TextGenerator { model, chat_template, answer_format, limits, queue, worker })
+        let (limits, answer_format) = (generator.limits(), OnceLock::new());
+        let (jobs, queue) = (queue.requests, Arc::new(Queue::new(queue)));
+        let context = TextContext { model, chat_template, answer_format, limits, queue };
+        Handle::spawn(TextWork::new(generator, options.read_timeout), jobs, context)
     }
 
     /// As [`TextGenerator::new`], with a chat template other than the model's own, which is not read.
@@ -146,18 +146,18 @@ impl TextGenerator {
 
     /// The model.
     pub fn model(&self) -> &Arc<TextModel> {
-        &self.model
+        &self.context.model
     }
 
     /// The template of conversations, if there is one.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
-        self.chat_template.as_deref()
+        self.context.chat_template.as_ref()
     }
 
     /// How the model marks reasoning and tool calls in its answers, found in its chat template and its tokenizer.
     pub fn answer_format(&self) -> AnswerFormat {
-        let find = || AnswerFormat::of(self.chat_template(), Some(self.model.tokenizer()));
-        *self.answer_format.get_or_init(find)
+        let find = || AnswerFormat::of(self.chat_template(), Some(self.model().tokenizer()));
+        *self.context.answer_format.get_or_init(find)
     }
 
     /// The answer to a request.
@@ -176,7 +176,7 @@ impl TextGenerator {
     pub fn stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let (stream, submission) = self.submission(request)?;
         self.worker.submit(vec![submission]);
-        Ok(stream)
+        Ok(Waiting(stream))
     }
 
     /// As [`TextGenerator::stream`], without waiting.
@@ -185,11 +185,11 @@ impl TextGenerator {
     /// As [`TextGenerator::stream`], and [`Error::Busy`] if too much waits.
     pub fn try_stream(&self, request: impl Into<TextRequest>) -> Result<TextStream, Error> {
         let request = self.encode(request.into())?;
-        let mut tickets = self.queue.try_enter(std::slice::from_ref(&request))?;
-        let prepared = Prepared::new(request, self.model.grammars())?;
-        let (stream, submission) = TextStream::new(&self.worker, prepared, tickets.remove(0));
+        let mut tickets = self.context.queue.try_enter(std::slice::from_ref(&request))?;
+        let prepared = Prepared::new(request, self.model().grammars())?;
+        let (stream, submission) = AsyncTextStream::new(&self.worker, prepared, tickets.remove(0));
         self.worker.try_submit(vec![submission])?;
-        Ok(stream)
+        Ok(Waiting(stream))
     }
 
     /// The answer to a request. Dropping the future cancels it.
@@ -197,9 +197,7 @@ impl TextGenerator {
     /// # Errors
     /// As [`TextGenerator::generate`].
     pub async fn generate_async(&self, request: impl Into<TextRequest>) -> Result<Completion, Error> {
-        let (stream, submission) = self.submission(request)?;
-        self.worker.submit_async(vec![submission]).await;
-        stream.completion_async().await
+        self.stream_async(request).await?.completion().await
     }
 
     /// The answer to a request, as it is made. Waits while the queue of requests is full.
@@ -209,7 +207,7 @@ impl TextGenerator {
     pub async fn stream_async(&self, request: impl Into<TextRequest>) -> Result<AsyncTextStream, Error> {
         let (stream, submission) = self.submission(request)?;
         self.worker.submit_async(vec![submission]).await;
-        Ok(AsyncTextStream::new(stream))
+        Ok(stream)
     }
 
     /// Several answers to one prompt, made together, with the seeds of [`Request::samples`]. With the paged cache, the prompt
@@ -219,11 +217,13 @@ impl TextGenerator {
     /// As [`TextGenerator::stream`], and [`Request::samples`].
     pub fn samples(&self, request: impl Into<TextRequest>, count: usize) -> Result<Vec<TextStream>, Error> {
         let Prepared { request, grammar } =
-            Prepared::new(self.encode(request.into())?, self.model.grammars())?;
+            Prepared::new(self.encode(request.into())?, self.model().grammars())?;
         let samples = request.samples(count)?;
-        let tickets = self.queue.enter(&samples);
+        let tickets = self.context.queue.enter(&samples);
         let stream = |(request, ticket)| {
-            TextStream::new(&self.worker, Prepared { request, grammar: grammar.clone() }, ticket)
+            let prepared = Prepared { request, grammar: grammar.clone() };
+            let (stream, submission) = AsyncTextStream::new(&self.worker, prepared, ticket);
+            (Waiting(stream), submission)
         };
         let (streams, submissions) = samples.into_iter().zip(tickets).map(stream).unzip();
         self.worker.submit(submissions);
@@ -234,8 +234,8 @@ impl TextGenerator {
     /// step, so steps and results are the same every time. With the paged cache, neighbors with the same prompt share its
     /// computation ([`Generator::add_all`]).
     pub fn batch(&self, requests: Vec<Request>) -> BatchStream {
-        let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
+        let tickets = self.context.queue.enter(&requests);
+        let (stream, submissions) = self.answers(requests, tickets);
         self.worker.submit(submissions);
         stream
     }
@@ -245,16 +245,16 @@ impl TextGenerator {
     /// # Errors
     /// [`Error::Busy`] if too much waits, and [`Error::Request`] if the requests are more than may ever wait.
     pub fn try_batch(&self, requests: Vec<Request>) -> Result<BatchStream, Error> {
-        let tickets = self.queue.try_enter(&requests)?;
-        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
+        let tickets = self.context.queue.try_enter(&requests)?;
+        let (stream, submissions) = self.answers(requests, tickets);
         self.worker.try_submit(submissions)?;
         Ok(stream)
     }
 
     /// As [`TextGenerator::batch`], for a task.
     pub async fn batch_async(&self, requests: Vec<Request>) -> BatchStream {
-        let tickets = self.queue.enter(&requests);
-        let (stream, submissions) = BatchStream::new(&self.worker, self.model.grammars(), requests, tickets);
+        let tickets = self.context.queue.enter(&requests);
+        let (stream, submissions) = self.answers(requests, tickets);
         self.worker.submit_async(submissions).await;
         stream
     }
@@ -266,24 +266,14 @@ impl TextGenerator {
     /// If the request would be refused.
     pub fn prepare(&self, request: impl Into<TextRequest>) -> Result<Request, Error> {
         let request = self.encode(request.into())?;
-        self.limits.check(&request)?;
-        Ok(Prepared::new(request, self.model.grammars())?.request)
+        self.context.limits.check(&request)?;
+        Ok(Prepared::new(request, self.model().grammars())?.request)
     }
 
     /// Forgets what the cache holds of earlier requests: those that start from now on compute all their tokens. Waits while
     /// the queue of requests is full.
     pub fn reset_prefix_cache(&self) {
         self.worker.act(|work| work.generator.reset_prefix_cache());
-    }
-
-    /// How much there is to do and what was done, as it was between two steps, with the requests in the queue. Never waits
-    /// for a step.
-    ///
-    /// # Errors
-    /// If the thread has ended.
-    pub fn status(&self) -> Result<Status, Error> {
-        let (status, queued) = self.worker.status()?;
-        Ok(Status { waiting: status.waiting + queued, ..status })
     }
 
     /// The changes to the pages that prefix caching can lend, from now on.
@@ -293,31 +283,22 @@ impl TextGenerator {
         events
     }
 
-    /// Cancels all requests, of all handles, and waits until the thread has ended.
-    ///
-    /// Dropping the last handle does not wait. A program that profiles its session calls this before it ends: the trace is
-    /// written when the last user of the session is gone, and the thread is one.
-    pub fn shutdown(self) {
-        self.worker.shutdown();
+    /// A stream, and what the worker is to get.
+    fn submission(&self, request: impl Into<TextRequest>) -> Result<(AsyncTextStream, Submission), Error> {
+        let prepared = Prepared::new(self.encode(request.into())?, self.model().grammars())?;
+        let ticket = self.context.queue.enter(std::slice::from_ref(&prepared.request)).remove(0);
+        Ok(AsyncTextStream::new(&self.worker, prepared, ticket))
     }
 
-    /// A stream, and what the worker is to get.
-    fn submission(&self, request: impl Into<TextRequest>) -> Result<(TextStream, Submission), Error> {
-        let prepared = Prepared::new(self.encode(request.into())?, self.model.grammars())?;
-        let ticket = self.queue.enter(std::slice::from_ref(&prepared.request)).remove(0);
-        Ok(TextStream::new(&self.worker, prepared, ticket))
+    /// The stream of a batch, and what the worker is to get.
+    fn answers(&self, requests: Vec<Request>, tickets: Vec<Ticket>) -> (BatchStream, Vec<Submission>) {
+        BatchStream::new(&self.worker, self.model().grammars(), requests, tickets)
     }
 
     /// Makes the prompt tokens.
     fn encode(&self, request: TextRequest) -> Result<Request, Error> {
         let TextRequest { prompt, parameters } = request;
-        let prompt = prompt.encode(self.model.tokenizer(), self.chat_template.as_deref())?;
+        let prompt = prompt.encode(self.model().tokenizer(), self.chat_template())?;
         Ok(Request { prompt, ..parameters })
-    }
-}
-
-impl std::fmt::Debug for TextGenerator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TextGenerator").field("worker", &self.worker).finish_non_exhaustive()
     }
 }

@@ -1,12 +1,12 @@
-//! Answers as they are made: an iterator for threads, a stream for tasks.
+//! Answers as they are made.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use async_channel::{Receiver, RecvError, Sender};
-use futures_core::Stream;
+use async_channel::{Receiver, Sender};
+use futures_lite::future::block_on;
+use futures_lite::{Stream, StreamExt};
 use text::GrammarCompiler;
 
 use super::completion::{Account, Completion, Draft, Timings, Usage};
@@ -14,24 +14,24 @@ use super::queue::Ticket;
 use super::worker::{HIGH_WATER, Message, Submission, TextWork};
 use crate::Error;
 use crate::run::generator::{EventKind, Prepared, Request};
+use crate::tasks::handle::Waiting;
 use crate::tasks::worker::Worker;
 
 /// How many requests of a batch add to the events that its stream holds: as many as run at once, or more.
 const MAX_SHARES: usize = 64;
 
-/// An answer as it is made, for a thread that may wait: events up to [`EventKind::Finished`] or an error. Dropping it
+/// An answer as it is made, for a task on any runtime: events up to [`EventKind::Finished`] or an error. Dropping it
 /// cancels the request.
 #[derive(Debug)]
-pub struct TextStream {
+pub struct AsyncTextStream {
     messages: Messages,
     echo: bool,
     account: Account,
     over: bool,
 }
 
-/// An answer as it is made, for a task, on any runtime. Dropping it cancels the request.
-#[derive(Debug)]
-pub struct AsyncTextStream(TextStream);
+/// An answer as it is made, for a thread that may wait. Dropping it cancels the request.
+pub type TextStream = Waiting<AsyncTextStream>;
 
 /// The answers to several requests that run together, for a task: events in the order in which they happen. Dropping it
 /// cancels all of them.
@@ -82,19 +82,6 @@ impl Messages {
 }
 
 impl TextStream {
-    /// A stream, and its submission to the worker.
-    pub(super) fn new(
-        worker: &Worker<TextWork>,
-        prepared: Prepared,
-        ticket: Ticket,
-    ) -> (TextStream, Submission) {
-        let (messages, received) = Messages::open(worker, 1);
-        let (request, submitted) = (&prepared.request, Instant::now());
-        let account = Account::new(submitted, request.prompt_tokens());
-        let stream = TextStream { messages: received, echo: request.echo, account, over: false };
-        (stream, Submission { prepared: Ok(prepared), messages, index: 0, ticket, submitted })
-    }
-
     /// The text of the answer, piece by piece as it is made, and nothing else of it.
     pub fn text(self) -> impl Iterator<Item = Result<String, Error>> {
         self.filter_map(|event| match event {
@@ -108,6 +95,39 @@ impl TextStream {
 
     /// Tokens so far; all of them once the answer has ended.
     pub fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+
+    /// Times so far; all of them once the answer has ended.
+    pub fn timings(&self) -> Timings {
+        self.0.timings()
+    }
+
+    /// Waits for the rest, and puts the answer together. What was read from the stream before is not part of it.
+    ///
+    /// # Errors
+    /// If something goes wrong while it is made.
+    pub fn completion(self) -> Result<Completion, Error> {
+        block_on(self.0.completion())
+    }
+}
+
+impl AsyncTextStream {
+    /// A stream, and its submission to the worker.
+    pub(super) fn new(
+        worker: &Worker<TextWork>,
+        prepared: Prepared,
+        ticket: Ticket,
+    ) -> (AsyncTextStream, Submission) {
+        let (messages, received) = Messages::open(worker, 1);
+        let (request, submitted) = (&prepared.request, Instant::now());
+        let account = Account::new(submitted, request.prompt_tokens());
+        let stream = AsyncTextStream { messages: received, echo: request.echo, account, over: false };
+        (stream, Submission { prepared: Ok(prepared), messages, index: 0, ticket, submitted })
+    }
+
+    /// Tokens so far; all of them once the answer has ended.
+    pub fn usage(&self) -> Usage {
         self.account.usage
     }
 
@@ -116,13 +136,13 @@ impl TextStream {
         self.account.timings
     }
 
-    /// Waits for the rest, and puts the answer together. What was read from the stream before is not part of it.
+    /// The rest of the answer, put together. What was read from the stream before is not part of it.
     ///
     /// # Errors
     /// If something goes wrong while it is made.
-    pub fn completion(mut self) -> Result<Completion, Error> {
+    pub async fn completion(mut self) -> Result<Completion, Error> {
         let mut draft = Draft::new(self.echo);
-        while let Some(event) = self.next() {
+        while let Some(event) = self.next().await {
             if let Some(reason) = draft.take(event?) {
                 return Ok(draft.complete(reason, &self.account));
             }
@@ -130,20 +150,8 @@ impl TextStream {
         Err(self.messages.worker.error())
     }
 
-    /// As [`TextStream::completion`], for a task.
-    pub(super) async fn completion_async(mut self) -> Result<Completion, Error> {
-        let mut draft = Draft::new(self.echo);
-        while !self.over {
-            let received = self.messages.received.recv().await;
-            if let Some(reason) = draft.take(self.receive(received)?) {
-                return Ok(draft.complete(reason, &self.account));
-            }
-        }
-        Err(self.messages.worker.error())
-    }
-
-    fn receive(&mut self, received: Result<Message, RecvError>) -> Result<EventKind, Error> {
-        let Ok(Message { at, event, .. }) = received else {
+    fn receive(&mut self, received: Option<Message>) -> Result<EventKind, Error> {
+        let Some(Message { at, event, .. }) = received else {
             self.over = true;
             return Err(self.messages.worker.error());
         };
@@ -157,44 +165,15 @@ impl TextStream {
     }
 }
 
-impl Iterator for TextStream {
-    type Item = Result<EventKind, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let received = self.messages.received.recv_blocking();
-        Some(self.receive(received))
-    }
-}
-
-impl AsyncTextStream {
-    pub(super) fn new(stream: TextStream) -> AsyncTextStream {
-        AsyncTextStream(stream)
-    }
-
-    /// Tokens so far; all of them once the answer has ended.
-    pub fn usage(&self) -> Usage {
-        self.0.usage()
-    }
-
-    /// Times so far; all of them once the answer has ended.
-    pub fn timings(&self) -> Timings {
-        self.0.timings()
-    }
-}
-
 impl Stream for AsyncTextStream {
     type Item = Result<EventKind, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let stream = &mut self.0;
-        if stream.over {
+        if self.over {
             return Poll::Ready(None);
         }
-        let received = ready!(stream.messages.received.as_mut().poll_next(context));
-        Poll::Ready(Some(stream.receive(received.ok_or(RecvError))))
+        let received = ready!(self.messages.received.as_mut().poll_next(context));
+        Poll::Ready(Some(self.receive(received)))
     }
 }
 
@@ -225,7 +204,7 @@ impl BatchStream {
     /// # Errors
     /// If the worker has ended. The error of a single request is its answer.
     pub async fn next_completion(&mut self) -> Result<Option<IndexedCompletion>, Error> {
-        while let Some(event) = poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await {
+        while let Some(event) = self.next().await {
             let BatchEvent { index, at, kind } = event?;
             let (draft, account) = &mut self.drafts[index];
             account.note(at, &kind);

@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use futures_core::Stream;
+use futures_lite::Stream;
 use futures_lite::future::{block_on, or, yield_now, zip};
 
 use super::*;
 use crate::error::QueueUnit;
 use crate::plan::config::{KVCacheStrategy, PipelineConfig};
-use crate::run::generator::{EventKind, FinishReason};
+use crate::run::generator::{EventKind, FinishReason, Status};
 use crate::run::kv_cache::CacheEvent;
 
 fn storyteller() -> Arc<TextModel> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_channel::{Sender, TrySendError};
 
+use super::TextContext;
 use super::cache_events::CacheReaders;
 use super::queue::{NAME, Ticket};
 use crate::Error;
@@ -20,7 +21,7 @@ pub const HIGH_WATER: usize = 256;
 const MAX_WAITING: usize = 1024;
 
 /// A request, and where its answer goes.
-pub(super) struct Submission {
+pub struct Submission {
     /// The error, if its constraint cannot be enforced.
     pub(super) prepared: Result<Prepared, Error>,
     pub(super) messages: Sender<Message>,
@@ -40,7 +41,7 @@ pub(super) struct Message {
 }
 
 /// A generator, and the readers of its answers.
-pub(super) struct TextWork {
+pub struct TextWork {
     pub(super) generator: Generator,
     /// Of all requests that are not over, and of answers that were not sent to their end.
     pub(super) readers: BTreeMap<SequenceId, Reader>,
@@ -84,6 +85,7 @@ impl Work for TextWork {
     /// Requests that start together.
     type Job = Vec<Submission>;
     type Status = Status;
+    type Context = TextContext;
 
     fn add(&mut self, submissions: Vec<Submission>) {
         let (mut requests, mut readers) = (Vec::new(), Vec::new());
@@ -163,6 +165,10 @@ impl Work for TextWork {
 
     fn status(&self) -> Status {
         self.generator.status()
+    }
+
+    fn with_queued(status: Status, queued: usize) -> Status {
+        Status { waiting: status.waiting + queued, ..status }
     }
 }
 

@@ -4,32 +4,59 @@
 //! through a bounded queue, those of several callers together, and each vector goes back through a channel of its own.
 
 mod options;
+mod request;
 mod stream;
 mod worker;
 
 use std::sync::Arc;
 
+use engine::InferenceSession;
+use futures_lite::StreamExt;
+
 pub use options::{EmbeddingPrompt, Truncate};
 pub(crate) use options::{chosen_prompt, invalid_prompt};
-pub(crate) use stream::{AsyncVectorStream, VectorStream};
+pub use request::VectorRequest;
+pub use stream::VectorStream;
+use worker::BatchLimits;
 pub use worker::BatchStatus;
-pub(crate) use worker::Job;
-use worker::{BatchLimits, VectorWork};
+pub(crate) use worker::{Job, VectorWork};
 
 use crate::Error;
 use crate::plan::Plan;
-use crate::tasks::worker::{QUEUE, Worker};
+use crate::tasks::handle::{Handle, Waiting};
+use crate::tasks::worker::QUEUE;
 
 /// A model that makes a vector of each text, of many at a time.
-pub(crate) trait VectorModel: Send + Sync + Sized + 'static {
+pub trait VectorModel: Send + Sync + Sized + 'static {
     /// The name of the thread, and of what ended in errors.
     const NAME: &'static str;
     /// A caller's request.
     type Text: Send + Sync + Unpin + 'static;
-    /// How a request's vectors are made: every choice made.
+    /// How a request's vectors are made, as far as it says.
+    type Parameters: Default;
+    /// The same with every choice made.
     type Settled: Send + Sync + 'static;
     /// A vector, and what it is of.
     type Output;
+
+    /// Compiles and loads a planned model.
+    ///
+    /// # Errors
+    /// If it is made for another task, or cannot be loaded.
+    fn load(session: &InferenceSession, plan: Plan) -> Result<Self, Error>;
+
+    /// The plan that the model was loaded with, and the most tokens of a text as its files say.
+    fn limits(&self) -> (&Plan, usize);
+
+    /// The parameters, and for what they leave open the usual choices, or else those of the model's files.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model.
+    fn settle(
+        &self,
+        usual: Option<&Self::Settled>,
+        parameters: &Self::Parameters,
+    ) -> Result<Self::Settled, Error>;
 
     /// The tokens of text number `index` of a request, at most `limit`.
     ///
@@ -55,64 +82,122 @@ pub(crate) trait VectorModel: Send + Sync + Sized + 'static {
 
 /// The tokens of a text, and how many of them were left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     pub(crate) ids: Vec<u32>,
     /// The types of pairs' tokens; empty if all are of the first type.
     pub(crate) types: Vec<u32>,
     pub(crate) truncated: usize,
 }
 
-/// A worker for a model. Clones share the model and the thread.
-pub(crate) struct VectorWorker<M: VectorModel> {
-    pub(crate) shared: Arc<Shared<M>>,
-    pub(crate) worker: Worker<VectorWork<M>>,
-}
-
-/// The state that handles and streams share.
-pub(crate) struct Shared<M: VectorModel> {
-    pub(crate) model: Arc<M>,
+/// What handles and streams know.
+pub struct VectorContext<M: VectorModel> {
+    pub(super) model: Arc<M>,
     /// For what requests leave open.
-    pub(crate) usual: M::Settled,
+    pub(super) usual: M::Settled,
     /// The most tokens of a text.
-    pub(crate) max_length: usize,
+    pub(super) max_length: usize,
     limits: BatchLimits,
 }
 
 /// Most tokens in a batch, unless the configuration sets them: enough to keep all threads busy.
 const BATCH_TOKENS: usize = 4096;
 
-impl<M: VectorModel> VectorWorker<M> {
-    /// Starts a thread for a model, with the limits of a plan of it, and with a longest text unless the plan sets one.
+impl<M: VectorModel> Handle<VectorWork<M>> {
+    /// Starts a thread for a model, with the limits of its plan. `parameters` hold for what requests leave open.
     ///
     /// # Errors
-    /// If the model does not fit into memory, or no thread can be started.
-    pub(crate) fn spawn(
-        model: Arc<M>,
-        plan: &Plan,
-        usual: M::Settled,
-        max_length: usize,
-    ) -> Result<VectorWorker<M>, Error> {
+    /// As `with_plan`.
+    pub fn new(model: Arc<M>, parameters: &M::Parameters) -> Result<Self, Error> {
+        let plan = model.limits().0.clone();
+        Self::with_plan(model, &plan, parameters)
+    }
+
+    /// Fetches, compiles and loads a planned model, and starts a thread that uses it as the model's files say.
+    ///
+    /// # Errors
+    /// If the model is made for another task or cannot be loaded, and as `with_plan`.
+    pub fn from_plan(session: &InferenceSession, plan: Plan) -> Result<Self, Error> {
+        Self::new(Arc::new(M::load(session, plan)?), &M::Parameters::default())
+    }
+
+    /// Starts a thread for a model, with the limits of another plan of the same model ([`Plan::with`]). A text may have
+    /// `max_length` tokens if that is set, even if the model's files say fewer.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model, neither they nor a decoder's files name a pooling for embeddings, the model
+    /// does not fit into memory, or no thread can be started.
+    pub fn with_plan(model: Arc<M>, plan: &Plan, parameters: &M::Parameters) -> Result<Self, Error> {
+        let usual = model.settle(None, parameters)?;
         let limits = BatchLimits {
             texts: plan.memory()?.max_batch,
             tokens: plan.asked_batch_tokens().unwrap_or(BATCH_TOKENS),
         };
-        let max_length = plan.asked_length().unwrap_or(max_length);
-        let worker = Worker::spawn(VectorWork::new(Arc::clone(&model), limits), QUEUE)?;
-        Ok(VectorWorker { shared: Arc::new(Shared { model, usual, max_length, limits }), worker })
+        let max_length = plan.asked_length().unwrap_or(model.limits().1);
+        let work = VectorWork::new(Arc::clone(&model), limits);
+        Handle::spawn(work, QUEUE, VectorContext { model, usual, max_length, limits })
     }
 
-    /// The vectors of texts, of which no tokens are made yet.
-    pub(crate) fn stream(&self, texts: Vec<M::Text>, settled: M::Settled) -> VectorStream<M> {
-        VectorStream::new(Arc::clone(&self.shared), self.worker.clone(), settled, texts)
+    /// The model.
+    pub fn model(&self) -> &Arc<M> {
+        &self.context.model
     }
 
-    /// The counters as they were between two batches, with those of the queue. Never waits for a batch.
+    /// The most tokens of a text or a pair, those around it included.
+    pub fn max_length(&self) -> usize {
+        self.context.max_length
+    }
+
+    /// What is made of texts, in their order, as it is made; and for each text of which nothing is made an error: it is too
+    /// long, has no tokens, or some that the model does not have, or it is a pair and nothing joins two texts. Waits while
+    /// the queue of texts is full.
     ///
     /// # Errors
-    /// If the thread has ended.
-    pub(crate) fn status(&self) -> Result<BatchStatus, Error> {
-        let (status, queued) = self.worker.status()?;
-        Ok(BatchStatus { waiting: status.waiting + queued, ..status })
+    /// If the parameters do not fit the model.
+    pub fn stream(
+        &self,
+        request: impl Into<VectorRequest<M::Text, M::Parameters>>,
+    ) -> Result<Waiting<VectorStream<M>>, Error> {
+        let mut stream = self.stream_async(request)?;
+        stream.prepare();
+        Ok(Waiting(stream))
+    }
+
+    /// As `stream`, without waiting.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model, and [`Error::Busy`] if the queue has no room for the first texts.
+    pub fn try_stream(
+        &self,
+        request: impl Into<VectorRequest<M::Text, M::Parameters>>,
+    ) -> Result<Waiting<VectorStream<M>>, Error> {
+        let mut stream = self.stream_async(request)?;
+        stream.try_prepare()?;
+        Ok(Waiting(stream))
+    }
+
+    /// As `stream`, for a task. It begins when it is first polled.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the model.
+    pub fn stream_async(
+        &self,
+        request: impl Into<VectorRequest<M::Text, M::Parameters>>,
+    ) -> Result<VectorStream<M>, Error> {
+        let VectorRequest { texts, parameters } = request.into();
+        Ok(VectorStream::new(self.clone(), self.settle(&parameters)?, texts))
+    }
+
+    /// All that is made of texts, in their order, or the first error. Dropping the future cancels the rest.
+    pub(super) async fn all(
+        &self,
+        request: impl Into<VectorRequest<M::Text, M::Parameters>>,
+    ) -> Result<Vec<M::Output>, Error> {
+        self.stream_async(request)?.try_collect().await
+    }
+
+    /// The parameters, and for what they leave open the choices of this handle.
+    pub(super) fn settle(&self, parameters: &M::Parameters) -> Result<M::Settled, Error> {
+        self.context.model.settle(Some(&self.context.usual), parameters)
     }
 }
 
@@ -148,24 +233,6 @@ impl Tokens {
         let kept = side.keep(text, limit.saturating_sub(around).min(text.len()));
         let ids = [before, kept, behind].concat();
         Tokens { truncated: whole.len() - ids.len(), ids, types: Vec::new() }
-    }
-}
-
-impl<M: VectorModel> Clone for VectorWorker<M> {
-    fn clone(&self) -> VectorWorker<M> {
-        VectorWorker { shared: Arc::clone(&self.shared), worker: self.worker.clone() }
-    }
-}
-
-impl<M: VectorModel> std::fmt::Debug for VectorWorker<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VectorWorker").field("shared", &self.shared).field("worker", &self.worker).finish()
-    }
-}
-
-impl<M: VectorModel> std::fmt::Debug for Shared<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Vectors as they are made: an iterator for threads, a stream for tasks.
+//! Vectors as they are made.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use async_channel::Receiver;
-use futures_core::Stream;
+use futures_lite::Stream;
 
 use super::worker::{Job, VectorWork};
-use super::{Shared, Tokens, VectorModel};
+use super::{Tokens, VectorModel};
 use crate::Error;
-use crate::tasks::worker::Worker;
+use crate::tasks::handle::{Handle, Waiting};
 
 /// Batches of tokens that are made ahead of what was read: while one is computed, the next one waits.
 const BATCHES_AHEAD: usize = 2;
 
-/// The vectors of a request's texts, in their order, for a thread that may wait. A text that has none is an error by
-/// itself, and the others go on. Dropping the stream cancels what was not computed yet.
-pub(crate) struct VectorStream<M: VectorModel> {
-    shared: Arc<Shared<M>>,
-    worker: Worker<VectorWork<M>>,
+/// What is made of a request's texts, in their order, for a task on any runtime. A text of which nothing can be made is an
+/// error by itself, and the others go on. Texts become tokens one by one, so that other tasks get their turn. Dropping the
+/// stream cancels what was not computed yet.
+pub struct VectorStream<M: VectorModel> {
+    handle: Handle<VectorWork<M>>,
     settled: Arc<M::Settled>,
     /// Those that are no tokens yet.
     texts: std::vec::IntoIter<M::Text>,
@@ -31,11 +31,6 @@ pub(crate) struct VectorStream<M: VectorModel> {
     /// The results of the texts before `texts`, and their tokens.
     answers: VecDeque<Answer>,
     tokens_ahead: usize,
-}
-
-/// The same for a task, on any runtime. Texts become tokens one by one, so that other tasks get their turn.
-pub(crate) struct AsyncVectorStream<M: VectorModel> {
-    stream: VectorStream<M>,
     submitting: Option<Submitting>,
 }
 
@@ -62,14 +57,12 @@ enum Answer {
 
 impl<M: VectorModel> VectorStream<M> {
     pub(super) fn new(
-        shared: Arc<Shared<M>>,
-        worker: Worker<VectorWork<M>>,
+        handle: Handle<VectorWork<M>>,
         settled: M::Settled,
         texts: Vec<M::Text>,
     ) -> VectorStream<M> {
         VectorStream {
-            shared,
-            worker,
+            handle,
             settled: Arc::new(settled),
             texts: texts.into_iter(),
             next_index: 0,
@@ -77,14 +70,15 @@ impl<M: VectorModel> VectorStream<M> {
             group_tokens: 0,
             answers: VecDeque::new(),
             tokens_ahead: 0,
+            submitting: None,
         }
     }
 
     /// Makes tokens of texts and hands them in until enough is on its way. Waits while the queue is full.
-    pub(crate) fn prepare(&mut self) {
+    pub(super) fn prepare(&mut self) {
         while let Prepared::Next(group) = self.prepare_one() {
             if !group.is_empty() {
-                self.worker.submit(group);
+                self.handle.worker.submit(group);
             }
         }
     }
@@ -93,10 +87,10 @@ impl<M: VectorModel> VectorStream<M> {
     ///
     /// # Errors
     /// [`Error::Busy`] if the queue is full.
-    pub(crate) fn try_prepare(&mut self) -> Result<(), Error> {
+    pub(super) fn try_prepare(&mut self) -> Result<(), Error> {
         while let Prepared::Next(group) = self.prepare_one() {
             if !group.is_empty() {
-                self.worker.try_submit(group)?;
+                self.handle.worker.try_submit(group)?;
             }
         }
         Ok(())
@@ -104,7 +98,8 @@ impl<M: VectorModel> VectorStream<M> {
 
     /// Makes tokens of the next text. Gives the texts to hand in once a batch is full or nothing comes after them.
     fn prepare_one(&mut self) -> Prepared<M> {
-        let limits = self.shared.limits;
+        let context = &self.handle.context;
+        let limits = context.limits;
         if self.answers.len() >= BATCHES_AHEAD.saturating_mul(limits.texts)
             || self.tokens_ahead >= BATCHES_AHEAD.saturating_mul(limits.tokens)
         {
@@ -113,7 +108,7 @@ impl<M: VectorModel> VectorStream<M> {
         let Some(text) = self.texts.next() else { return Prepared::Enough };
         let index = self.next_index;
         self.next_index += 1;
-        match self.shared.model.tokens(index, &text, &self.settled, self.shared.max_length) {
+        match context.model.tokens(index, &text, &self.settled, context.max_length) {
             Ok(tokens) => self.await_vector(tokens),
             Err(error) => self.answers.push_back(Answer::Refused(error)),
         }
@@ -140,8 +135,29 @@ impl<M: VectorModel> VectorStream<M> {
             Answer::Refused(error) => Some(Err(error)),
             Answer::Awaited { tokens, truncated, .. } => {
                 self.tokens_ahead -= tokens;
-                let vector = received.unwrap_or_else(|| Err(self.worker.error()));
+                let vector = received.unwrap_or_else(|| Err(self.handle.worker.error()));
                 Some(vector.map(|vector| M::output(vector, tokens, truncated)))
+            }
+        }
+    }
+
+    /// Makes tokens of one more text, unless the texts before wait for room in the queue. Tells whether there is more
+    /// to do at once.
+    fn poll_prepare(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(submitting) = &mut self.submitting {
+            if submitting.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.submitting = None;
+        }
+        match self.prepare_one() {
+            Prepared::Enough => false,
+            Prepared::Next(group) => {
+                if !group.is_empty() {
+                    let worker = self.handle.worker.clone();
+                    self.submitting = Some(Box::pin(async move { worker.submit_async(group).await }));
+                }
+                true
             }
         }
     }
@@ -154,66 +170,12 @@ impl<M: VectorModel> std::fmt::Debug for VectorStream<M> {
     }
 }
 
-impl<M: VectorModel> std::fmt::Debug for AsyncVectorStream<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.stream.fmt(f)
-    }
-}
-
-impl<M: VectorModel> Iterator for VectorStream<M> {
-    type Item = Result<M::Output, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.prepare();
-        let received = match self.answers.front() {
-            Some(Answer::Awaited { vector, .. }) => vector.recv_blocking().ok(),
-            Some(Answer::Refused(_)) | None => None,
-        };
-        self.take(received)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.answers.len() + self.texts.len();
-        (left, Some(left))
-    }
-}
-
-impl<M: VectorModel> ExactSizeIterator for VectorStream<M> {}
-
-impl<M: VectorModel> AsyncVectorStream<M> {
-    pub(crate) fn new(stream: VectorStream<M>) -> AsyncVectorStream<M> {
-        AsyncVectorStream { stream, submitting: None }
-    }
-
-    /// Makes tokens of one more text, unless the texts before wait for room in the queue. Tells whether there is more
-    /// to do at once.
-    fn prepare(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(submitting) = &mut self.submitting {
-            if submitting.as_mut().poll(context).is_pending() {
-                return false;
-            }
-            self.submitting = None;
-        }
-        match self.stream.prepare_one() {
-            Prepared::Enough => false,
-            Prepared::Next(group) => {
-                if !group.is_empty() {
-                    let worker = self.stream.worker.clone();
-                    self.submitting = Some(Box::pin(async move { worker.submit_async(group).await }));
-                }
-                true
-            }
-        }
-    }
-}
-
-impl<M: VectorModel> Stream for AsyncVectorStream<M> {
+impl<M: VectorModel> Stream for VectorStream<M> {
     type Item = Result<M::Output, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let more = self.prepare(context);
-        let stream = &mut self.stream;
-        let received = match stream.answers.front_mut() {
+        let more = self.poll_prepare(context);
+        let received = match self.answers.front_mut() {
             Some(Answer::Awaited { vector, .. }) => {
                 let polled = vector.as_mut().poll_next(context);
                 if more && polled.is_pending() {
@@ -223,10 +185,13 @@ impl<M: VectorModel> Stream for AsyncVectorStream<M> {
             }
             Some(Answer::Refused(_)) | None => None,
         };
-        Poll::Ready(stream.take(received))
+        Poll::Ready(self.take(received))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.stream.size_hint()
+        let left = self.answers.len() + self.texts.len();
+        (left, Some(left))
     }
 }
+
+impl<M: VectorModel> ExactSizeIterator for Waiting<VectorStream<M>> {}

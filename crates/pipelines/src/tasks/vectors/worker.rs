@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use async_channel::Sender;
 
-use super::{Tokens, VectorModel};
+use super::{Tokens, VectorContext, VectorModel};
 use crate::Error;
 #[cfg(test)]
 use crate::run::isolation::Fault;
@@ -17,7 +17,7 @@ use crate::tasks::worker::Work;
 const BATCHES_WAITING: usize = 4;
 
 /// A text, and where its vector goes. It is dropped if the stream that waits for it is.
-pub(crate) struct Job<M: VectorModel> {
+pub struct Job<M: VectorModel> {
     pub(crate) tokens: Tokens,
     pub(crate) settled: Arc<M::Settled>,
     pub(super) reply: Sender<Result<Vec<f32>, Error>>,
@@ -46,7 +46,7 @@ pub(super) struct BatchLimits {
 }
 
 /// A model, and the texts that wait for it.
-pub(crate) struct VectorWork<M: VectorModel> {
+pub struct VectorWork<M: VectorModel> {
     model: Arc<M>,
     limits: BatchLimits,
     queue: VecDeque<Job<M>>,
@@ -116,6 +116,7 @@ impl<M: VectorModel> Work for VectorWork<M> {
     /// Texts that are to become vectors, in this order.
     type Job = Vec<Job<M>>;
     type Status = BatchStatus;
+    type Context = VectorContext<M>;
 
     fn add(&mut self, jobs: Vec<Job<M>>) {
         self.queue.extend(jobs);
@@ -150,5 +151,9 @@ impl<M: VectorModel> Work for VectorWork<M> {
 
     fn status(&self) -> BatchStatus {
         BatchStatus { waiting: self.queue.len(), ..self.status }
+    }
+
+    fn with_queued(status: BatchStatus, queued: usize) -> BatchStatus {
+        BatchStatus { waiting: status.waiting + queued, ..status }
     }
 }

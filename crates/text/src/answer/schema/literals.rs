@@ -7,9 +7,9 @@ use super::{
 };
 use crate::Error;
 use crate::answer::formats::Literals;
-use crate::answer::grammar::{FREE, Writer};
 use crate::answer::reader::is_key;
 use crate::answer::types::Types;
+use crate::answer::writer::{AnyValue, FREE, Writer};
 
 /// A string as Python writes it if there is no apostrophe in it. All others are written as JSON has them.
 const PYTHON_STRING: &str = r#"/'([^'\\\x00-\x1f]|\\[nrt\\'"])*'/"#;
@@ -213,14 +213,6 @@ impl<'a> Arguments<'a> {
             _ => format!("\"[\" ({item} (\",\" {item}){more}){empty} \"]\""),
         })
     }
-}
-
-/// The rules of values of any schema.
-#[derive(Clone)]
-pub(in crate::answer) struct AnyValue {
-    string: String,
-    array: String,
-    object: String,
 }
 
 impl AnyValue {

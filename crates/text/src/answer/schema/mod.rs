@@ -5,13 +5,12 @@ mod tagged;
 
 use std::collections::HashMap;
 
-pub(super) use literals::AnyValue;
 use serde_json::{Value, json};
 
 use super::formats::{Syntax, ToolFormat};
-use super::grammar::{FREE, Writer};
 use super::tool::Tool;
 use super::types::{DEFINITIONS, NOTES, Types, resolved};
+use super::writer::{FREE, Writer};
 use crate::Error;
 
 /// Writes the arguments of a tool.

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::Error;
 use crate::answer::formats::{Kinds, Tags};
-use crate::answer::grammar::{FREE, Writer};
 use crate::answer::reader::is_json;
 use crate::answer::types::Types;
+use crate::answer::writer::{FREE, Writer};
 
 /// The name of an argument that is not declared.
 const KEY: &str = r"/[\w$@.:\/ -]+/";

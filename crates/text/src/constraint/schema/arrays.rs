@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::choices::is_anything;
+use super::draft::Draft;
 use super::logic::Logic;
 use super::negation::negate;
-use super::rewriter::Draft;
 use super::{TYPES, count, list};
 use crate::ConstraintError;
 

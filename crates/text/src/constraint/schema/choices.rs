@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::ORIGIN;
+use super::draft::Draft;
 use super::logic::Logic;
 use super::negation::{beyond_properties, is_exact, negate};
-use super::rewriter::Draft;
 use crate::ConstraintError;
 
 /// The most alternatives that conditions are multiplied to here.
@@ -141,41 +141,9 @@ pub(super) fn one_of(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
         let mut overlapping = others.filter(|other| !excludes(&[*option, *other])).peekable();
         if overlapping.peek().is_none() {
             chosen.push((*option).clone());
-            continue;
+        } else {
+            chosen.extend(alone(logic, draft, option, overlapping, &excludes)?);
         }
-        let mut all = vec![(*option).clone()];
-        let (mut is_twice, mut is_whole) = (false, true);
-        for other in overlapping {
-            is_twice |= is_same(option, other);
-            is_whole &= is_exact(logic, other);
-            if is_same(option, other) {
-                continue;
-            }
-            let mut ways: Vec<Value> = negate(logic, other).into_iter().collect();
-            ways.extend(beyond_properties(logic, option, other));
-            ways.retain(|way| !excludes(&[*option, way]));
-            let way = match ways.len() {
-                // All its values fit the other too.
-                0 if is_exact(logic, other) => {
-                    is_twice = true;
-                    continue;
-                }
-                0 => return Err(draft.refuse("oneOf", SEVERAL)),
-                1 => ways.remove(0),
-                _ => json!({ "anyOf": ways }),
-            };
-            if !all.iter().any(|known| is_same(known, &way)) {
-                all.push(way);
-            }
-        }
-        if is_twice {
-            continue;
-        }
-        // Values that fit this schema alone may be lost, but not all of them.
-        if !is_whole && excludes(&all.iter().collect::<Vec<_>>()) {
-            return Err(draft.refuse("oneOf", SEVERAL));
-        }
-        chosen.push(json!({ "allOf": all }));
     }
     let options = if chosen.is_empty() { vec![false.into()] } else { chosen };
     let is_only_choice = !draft.map.contains_key("anyOf");
@@ -185,6 +153,46 @@ pub(super) fn one_of(logic: &Logic<'_>, draft: &mut Draft<'_>) -> Outcome {
         draft.add("oneOf", json!({ "anyOf": options }));
     }
     Ok(())
+}
+
+/// The values of a schema that fit none of the schemas that overlap with it; `None` if there are none.
+fn alone<'v>(
+    logic: &Logic<'_>,
+    draft: &Draft<'_>,
+    option: &Value,
+    overlapping: impl Iterator<Item = &'v Value>,
+    excludes: &dyn Fn(&[&Value]) -> bool,
+) -> Result<Option<Value>, ConstraintError> {
+    let mut all = vec![option.clone()];
+    let (mut is_twice, mut is_whole) = (false, true);
+    for other in overlapping {
+        is_twice |= is_same(option, other);
+        is_whole &= is_exact(logic, other);
+        if is_same(option, other) {
+            continue;
+        }
+        let mut ways: Vec<Value> = negate(logic, other).into_iter().collect();
+        ways.extend(beyond_properties(logic, option, other));
+        ways.retain(|way| !excludes(&[option, way]));
+        let way = match ways.len() {
+            // All its values fit the other too.
+            0 if is_exact(logic, other) => {
+                is_twice = true;
+                continue;
+            }
+            0 => return Err(draft.refuse("oneOf", SEVERAL)),
+            1 => ways.remove(0),
+            _ => json!({ "anyOf": ways }),
+        };
+        if !all.iter().any(|known| is_same(known, &way)) {
+            all.push(way);
+        }
+    }
+    // Values that fit this schema alone may be lost, but not all of them.
+    if !is_twice && !is_whole && excludes(&all.iter().collect::<Vec<_>>()) {
+        return Err(draft.refuse("oneOf", SEVERAL));
+    }
+    Ok((!is_twice).then(|| json!({ "allOf": all })))
 }
 
 /// Whether all values fit a schema for certain.

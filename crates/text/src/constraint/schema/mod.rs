@@ -8,6 +8,7 @@
 mod arrays;
 mod choices;
 mod document;
+mod draft;
 mod formats;
 mod language;
 mod logic;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::choices::{is_anything, is_same};
+use super::draft::Draft;
 use super::logic::Logic;
-use super::rewriter::Draft;
 use super::{EXCEPT, count, formats, list, named, pattern};
 use crate::ConstraintError;
 

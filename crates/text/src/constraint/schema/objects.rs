@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::choices::is_anything;
+use super::draft::Draft;
 use super::logic::Logic;
-use super::rewriter::Draft;
 use super::{count, list, named, required};
 use crate::ConstraintError;
 

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::added_token::AddedToken;
 use super::super::char_class::WORD;
 use super::super::prefixes::Prefixes;
 use super::aligned::Aligned;
-use super::file::AddedToken;
 use super::normalize;
 use super::normalizers::Normalizer;
 

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::super::decoder::{Decoder, Step};
+use super::super::json::{character, flag, list, number, text};
 use super::pre_tokenizers::{Prepend, prepend};
-use super::{MAX_CONTENT, character, flag, list, number, pattern, text};
+use super::{MAX_CONTENT, pattern};
 
 /// Reads the file's decoder.
 pub(super) fn read(value: &Value) -> Result<Decoder, String> {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::flag;
+use super::super::added_token::AddedToken;
 
 /// The file; padding and truncation are left out, since they belong to those who make batches.
 #[derive(Deserialize)]
@@ -26,56 +26,6 @@ pub(in crate::tokenizer) struct File<'a> {
     pub(in crate::tokenizer) decoder: Value,
     #[serde(borrow)]
     pub(in crate::tokenizer) model: Model<'a>,
-}
-
-/// A token that is cut out of a text before the model sees it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(in crate::tokenizer) struct AddedToken {
-    pub(in crate::tokenizer) content: String,
-    /// Only if neither neighbor is a letter or digit.
-    #[serde(default)]
-    pub(in crate::tokenizer) single_word: bool,
-    /// Takes the whitespace before it.
-    #[serde(default)]
-    pub(in crate::tokenizer) lstrip: bool,
-    /// Takes the whitespace after it.
-    #[serde(default)]
-    pub(in crate::tokenizer) rstrip: bool,
-    /// Is looked for in the normalized text.
-    #[serde(default = "yes")]
-    pub(in crate::tokenizer) normalized: bool,
-    /// Is no text.
-    #[serde(default)]
-    pub(in crate::tokenizer) special: bool,
-}
-
-impl AddedToken {
-    /// A token without flags.
-    pub(in crate::tokenizer) fn new(content: impl Into<String>, special: bool) -> AddedToken {
-        let (single_word, lstrip, rstrip) = (false, false, false);
-        AddedToken { content: content.into(), single_word, lstrip, rstrip, normalized: !special, special }
-    }
-
-    /// A token of a configuration file: an object, or the text of a special token.
-    pub(in crate::tokenizer) fn read(value: &Value) -> Result<AddedToken, String> {
-        if let Some(content) = value.as_str() {
-            return Ok(AddedToken::new(content, true));
-        }
-        let content = value["content"].as_str().ok_or_else(|| format!("{value} is not a token"))?;
-        let special = flag(value, "special", false)?;
-        Ok(AddedToken {
-            content: content.into(),
-            single_word: flag(value, "single_word", false)?,
-            lstrip: flag(value, "lstrip", false)?,
-            rstrip: flag(value, "rstrip", false)?,
-            normalized: flag(value, "normalized", !special)?,
-            special,
-        })
-    }
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl<'a> File<'a> {

@@ -7,12 +7,14 @@ use unicode_normalization::char::{
 use unicode_normalization::{IsNormalized, is_nfc_quick, is_nfd_quick, is_nfkc_quick, is_nfkd_quick};
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::super::base64::base64;
 use super::super::byte_level::char_of_byte;
 use super::super::char_class::{NONSPACING, OTHER};
+use super::super::json::{flag, list, text};
 use super::super::normalizer::Charsmap;
 use super::super::pattern::Pattern;
 use super::aligned::Aligned;
-use super::{MAX_CONTENT, flag, list, pattern, text};
+use super::{MAX_CONTENT, pattern};
 
 /// One change of a text.
 #[derive(Debug)]
@@ -96,29 +98,6 @@ fn content(value: &Value, key: &str) -> Result<String, String> {
         0..=MAX_CONTENT => Ok(content.to_owned()),
         bytes => Err(format!("a normalizer's {key} has {bytes} bytes; at most {MAX_CONTENT} are read")),
     }
-}
-
-/// The bytes that a text in base64 stands for.
-pub(in crate::tokenizer) fn base64(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let digits = text.trim_end_matches('=').bytes().map(digit).collect::<Option<Vec<u8>>>()?;
-    // One digit alone is less than a byte.
-    if digits.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let bits = (0..4).fold(0u32, |bits, i| bits << 6 | u32::from(group.get(i).copied().unwrap_or(0)));
-        bytes.extend(&bits.to_be_bytes()[1..group.len()]);
-    }
-    Some(bytes)
 }
 
 impl Normalizer {

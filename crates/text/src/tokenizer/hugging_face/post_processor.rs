@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::super::byte_level::char_of_byte;
+use super::super::json::{flag, list, text};
 use super::super::pair::{PairContent, PairPart};
-use super::{flag, list, text};
 
 /// The tokens to add around a text.
 #[derive(Debug, Default)]

@@ -5,10 +5,11 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::super::char_class::PUNCTUATION;
+use super::super::json::{character, flag, list, number, text};
 use super::super::pattern::Pattern;
 use super::aligned::Aligned;
 use super::normalizers::emit_bytes;
-use super::{character, flag, list, number, pattern, text};
+use super::pattern;
 
 /// The words that GPT-2 cuts a text into.
 const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";

@@ -11,7 +11,7 @@ use self::channels_last::row;
 use super::geometry::Geometry;
 use super::operands::Depthwise;
 use crate::Pool;
-use crate::kernels::variant::{Variant, variants};
+use crate::variant::{Variant, variants};
 use crate::vec::Simd;
 
 /// Results that one thread computes at a time, if they are whole rows or channels, and no more than a fair share.

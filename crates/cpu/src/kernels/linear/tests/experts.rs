@@ -3,7 +3,7 @@
 use tensor::HUGE_PAGE;
 
 use super::*;
-use crate::kernels::linear::panel::ROWS;
+use crate::kernels::linear::simd::ROWS;
 
 /// The experts' matrices, one on the other and each by itself.
 fn experts(dtype: DType, sizes: [usize; 3], seed: u64, pool: &Pool) -> (PackedMatrix, Vec<PackedMatrix>) {

@@ -9,7 +9,7 @@ use tensor::{AlignedBytes, Bytes, Shape, Tensor};
 use super::matrix::TOKENS_ONCE;
 use super::*;
 use crate::kernels::norm;
-use crate::kernels::variant::Variant;
+use crate::variant::Variant;
 
 /// Every dtype that a linear layer has kernels for.
 fn dtypes() -> impl Iterator<Item = DType> {
@@ -348,7 +348,7 @@ fn stored_matrices_come_back() {
     let pool = Pool::new(2);
     for dtype in dtypes() {
         let packed = PackedMatrix::pack(&weight(dtype, 18, 512, 3), &pool).unwrap();
-        assert_eq!(layout(packed.dtype()), format!("panel16.{dtype}"));
+        assert_eq!(weights::layout(packed.dtype()), format!("panel16.{dtype}"));
         let stored = packed.packed_bytes(&pool).unwrap();
         let loaded = PackedMatrix::from_panels(dtype, 18, 512, stored.clone()).unwrap();
         assert_eq!((loaded.rows(), loaded.columns(), loaded.dtype()), (18, 512, dtype));

@@ -534,7 +534,7 @@ fn the_engine_huggingface_plans_any_architecture_and_refuses_what_it_cannot_foll
     assert_eq!(decided.engine, Some(PipelineEngine::HuggingFace));
     assert_eq!(decided.architecture.as_deref(), Some("MyLlamaForCausalLM"));
     assert_eq!(decided.quantization_encoding, Some(SupportedEncoding::Float32));
-    assert!(plan.runs_elsewhere() && plan.makes_text() && plan.network().is_none());
+    assert!(plan.runs_elsewhere() && plan.makes_text() && plan.model().is_none());
     let native = plan_of(&PipelineConfig::new(original.display().to_string())).unwrap();
     let facts = |plan: &crate::Plan| (plan.context_length(), plan.cache_bytes_per_token());
     assert_eq!(facts(&plan), facts(&native), "as our own reader of config.json has it");

@@ -30,7 +30,7 @@ pub fn fastest<F>(variants: &[Variant<F>]) -> &Variant<F> {
 macro_rules! variants {
     ($(#[$docs:meta])* $vis:vis static $list:ident = $kernel:path, ($($argument:ident: $type:ty),* $(,)?)) => {
         $(#[$docs])*
-        $vis static $list: &[$crate::kernels::variant::Variant<unsafe fn($($type),*)>] = {
+        $vis static $list: &[$crate::variant::Variant<unsafe fn($($type),*)>] = {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             unsafe fn avx512($($argument: $type),*) {
@@ -58,24 +58,24 @@ macro_rules! variants {
 
             &[
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernels::variant::Variant {
+                $crate::variant::Variant {
                     name: "avx512",
                     available: $crate::vec::Avx512::available,
                     run: avx512,
                 },
                 #[cfg(target_arch = "x86_64")]
-                $crate::kernels::variant::Variant {
+                $crate::variant::Variant {
                     name: "avx2",
                     available: $crate::vec::Avx2::available,
                     run: avx2,
                 },
                 #[cfg(target_arch = "aarch64")]
-                $crate::kernels::variant::Variant {
+                $crate::variant::Variant {
                     name: "neon",
                     available: $crate::vec::Neon::available,
                     run: neon,
                 },
-                $crate::kernels::variant::Variant { name: "portable", available: || true, run: portable },
+                $crate::variant::Variant { name: "portable", available: || true, run: portable },
             ]
         };
     };
