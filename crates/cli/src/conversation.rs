@@ -7,7 +7,7 @@ use pipelines::{Chat, ChatTemplate, Plan, TextError};
 use serde_json::{Map, Value};
 
 use crate::exit::{Usage, one_line};
-use crate::model::Source;
+use crate::model::ModelSource;
 
 /// The chat template and its variables.
 #[derive(clap::Args, Clone)]
@@ -32,7 +32,12 @@ impl TemplateArguments {
     }
 
     /// The template of `--template`, else the model's.
-    pub(crate) fn template(&self, source: &Source, plan: &Plan, hint: &str) -> anyhow::Result<ChatTemplate> {
+    pub(crate) fn template(
+        &self,
+        source: &ModelSource,
+        plan: &Plan,
+        hint: &str,
+    ) -> anyhow::Result<ChatTemplate> {
         self.given_or_own(plan)?.ok_or_else(|| {
             let name = one_line(&source.name());
             Usage(format!("{name} has no chat template: give one with --template, {hint}")).into()

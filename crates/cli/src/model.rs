@@ -35,7 +35,7 @@ pub(crate) struct ThreadArguments {
 
 /// A model and how it is to be run, as the arguments and all else say it.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ModelSource {
     layers: Layers,
 }
 
@@ -52,15 +52,15 @@ pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
     Ok(builder.compile_cache(CompileCache::user()).build()?)
 }
 
-impl Source {
+impl ModelSource {
     /// The model that is meant.
-    pub(crate) fn new(layers: Layers) -> Source {
-        Source { layers }
+    pub(crate) fn new(layers: Layers) -> ModelSource {
+        ModelSource { layers }
     }
 
     /// The model that needs no file, with nothing set.
-    pub(crate) fn built_in() -> Source {
-        Source { layers: Layers::default() }
+    pub(crate) fn built_in() -> ModelSource {
+        ModelSource { layers: Layers::default() }
     }
 
     /// What was asked for.
@@ -105,17 +105,17 @@ impl Source {
         opened(self.config().plan_or_built_in(machine))
     }
 
-    /// As [`Source::plan`], and fetches the files that are not on this machine.
+    /// As [`ModelSource::plan`], and fetches the files that are not on this machine.
     pub(crate) fn open(&self, progress: &Progress) -> anyhow::Result<Plan> {
         fetch(self.plan()?, progress)
     }
 
-    /// As [`Source::open`], of a model that fits into memory; others are not fetched.
+    /// As [`ModelSource::open`], of a model that fits into memory; others are not fetched.
     pub(crate) fn plan_and_fetch(&self, progress: &Progress) -> anyhow::Result<Plan> {
         fetch(self.fitting_plan()?, progress)
     }
 
-    /// As [`Source::plan_and_fetch`], of a model that makes text; others are not fetched.
+    /// As [`ModelSource::plan_and_fetch`], of a model that makes text; others are not fetched.
     pub(crate) fn plan_and_fetch_decoder(&self, progress: &Progress) -> anyhow::Result<Plan> {
         let plan = self.fitting_plan()?;
         plan.expect_text().context("cannot open the model")?;

@@ -3,22 +3,22 @@
 use pipelines::config::UseCase;
 use pipelines::{Plan, Request, SamplingOptions, random_seed};
 
-use crate::model::Source;
+use crate::model::ModelSource;
 use crate::parse;
 use crate::settings::SAMPLING;
 
 /// The flags.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct SamplingArguments {
-    /// 0 takes the likeliest token [default: 0.7 *]
+    /// Temperature; 0 is greedy [default: 0.7 *]
     #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature, help_heading = SAMPLING)]
     temperature: Option<f32>,
-    /// Draw from total probability P [default: 1 *]
+    /// Sample from total probability P [default: 1 *]
     ///
     /// Only the likeliest tokens that together reach probability P can be drawn.
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p, help_heading = SAMPLING)]
     top_p: Option<f32>,
-    /// Cut tokens below P times the top one's chance
+    /// Cut tokens below P times the top probability
     ///
     /// Only tokens at least P times as likely as the likeliest can be drawn [default: 0 *]
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = min_p, help_heading = SAMPLING)]
@@ -81,7 +81,7 @@ pub(crate) struct SamplingArguments {
 impl SamplingArguments {
     /// A request with the sampling parameters of the flags and of a `top_k` from any source, then the model's
     /// recommendation, then our defaults. The seed is random unless given.
-    pub(crate) fn request(&self, source: &Source, plan: &Plan) -> Request {
+    pub(crate) fn request(&self, source: &ModelSource, plan: &Plan) -> Request {
         let top_k = source.is_set("top_k").then_some(source.config().top_k);
         Request {
             sampling: self.over(top_k, plan.recommended_sampling()),

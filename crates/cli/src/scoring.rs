@@ -9,7 +9,7 @@ use pipelines::{ClassificationParameters, Classifier, EmbeddingPrompt, ScoreActi
 use crate::command_profile;
 use crate::exit::Usage;
 use crate::lines;
-use crate::model::{self, Source, ThreadArguments};
+use crate::model::{self, ModelSource, ThreadArguments};
 use crate::model_name;
 use crate::parse;
 use crate::progress::Progress;
@@ -25,7 +25,7 @@ pub(crate) struct ScoringArguments {
     model: ModelFlags<command_profile::Encode>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// How logits become scores
+    /// Turn logits into scores with this function
     ///
     /// One of identity, sigmoid, softmax [default: from the model's files, else sigmoid for one label and softmax for
     /// several]
@@ -42,7 +42,7 @@ pub(crate) struct ScoringArguments {
     /// An instruction for the model [default: from the model's files]
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The same, by its name in the model's files
+    /// Name of an instruction in the model's files
     #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
     prompt_name: Option<String>,
     /// Print one JSON object per text
@@ -93,7 +93,7 @@ impl ScoringArguments {
         Ok(Scoring { classifier, texts, quiet: self.quiet, load, begin: Instant::now() })
     }
 
-    fn classifier(&self, source: &Source) -> anyhow::Result<Classifier> {
+    fn classifier(&self, source: &ModelSource) -> anyhow::Result<Classifier> {
         if source.is_built_in() {
             let message =
                 "no model: name a classifier first or with --model; the built-in one only generates text";

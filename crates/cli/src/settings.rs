@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::command_profile::{self, CommandProfile};
 use crate::exit::Usage;
-use crate::model::Source;
+use crate::model::ModelSource;
 use crate::model_name;
 
 /// The configuration flags with the model as `-m`, for commands whose positional arguments are texts.
@@ -27,7 +27,7 @@ pub(crate) struct ModelPath<P>(Given, PhantomData<P>);
 /// The model and the texts of a command line.
 pub(crate) struct ModelAndTexts {
     /// The model.
-    pub(crate) source: Source,
+    pub(crate) source: ModelSource,
     /// The positional arguments, without the model.
     pub(crate) texts: Vec<String>,
     /// The positional argument that was taken for a hub repo, which it only looks like.
@@ -95,7 +95,7 @@ impl<P: CommandProfile> ModelFlags<P> {
         path: Option<&str>,
         table: &SettingsTable,
         settings: &[&TableSetting],
-    ) -> anyhow::Result<Source> {
+    ) -> anyhow::Result<ModelSource> {
         let mut given = self.0.clone();
         given.values.retain(|(field, _)| *field != MODEL);
         given.values.extend(path.map(|path| (MODEL, path.into())));
@@ -103,7 +103,7 @@ impl<P: CommandProfile> ModelFlags<P> {
             let results = settings.iter().map(|setting| layers.table_setting(table, setting));
             results.filter_map(Result::err).collect()
         };
-        given.layers_with::<P>(set).map(Source::new)
+        given.layers_with::<P>(set).map(ModelSource::new)
     }
 
     /// The model and the texts of positional arguments. The first word is the model if `is_model` and `-m` is not given;
@@ -129,7 +129,7 @@ impl<P: CommandProfile> ModelFlags<P> {
             ))
             .into());
         }
-        Ok(ModelAndTexts { source: given.layers::<P>().map(Source::new)?, texts, guess })
+        Ok(ModelAndTexts { source: given.layers::<P>().map(ModelSource::new)?, texts, guess })
     }
 }
 
@@ -138,8 +138,8 @@ impl<P: CommandProfile> ModelPath<P> {
     ///
     /// # Errors
     /// If a configuration file or the environment cannot be read.
-    pub(crate) fn source(&self) -> anyhow::Result<Source> {
-        self.layers().map(Source::new)
+    pub(crate) fn source(&self) -> anyhow::Result<ModelSource> {
+        self.layers().map(ModelSource::new)
     }
 
     /// All settings, with their origins.
@@ -252,7 +252,7 @@ impl Given {
     }
 }
 
-/// The environment variables, except those that are no fields.
+/// Environment variables that set configuration fields.
 fn variables() -> Result<Vec<(String, String)>, Usage> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {

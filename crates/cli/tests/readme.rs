@@ -4,6 +4,8 @@
 //! A command is a line that starts with `$ `; its output follows. `[...]` on a line of its own stands for any lines,
 //! `...` within a line for any text, and the line of timings on standard error is not compared. Lines that start with
 //! `peri: ` are on standard error, and make the command one that must fail.
+//!
+//! `sh` blocks need a network or models that are not here. Their `peri` commands are parsed, not run.
 #![cfg(unix)]
 
 use std::fmt::Write;
@@ -25,6 +27,8 @@ const DOCUMENTS: &[&str] = &[
     "docs/library.md",
     "docs/measure.md",
     "docs/models.md",
+    "docs/performance.md",
+    "docs/production.md",
     "docs/quantize.md",
     "docs/serve.md",
     "docs/troubleshooting.md",
@@ -61,6 +65,39 @@ fn examples_print_what_they_show() {
 }
 
 #[test]
+fn commands_of_sh_blocks_have_flags_that_exist() {
+    let commands: Vec<(&str, String)> = DOCUMENTS
+        .iter()
+        .flat_map(|document| shell_commands(document).into_iter().map(move |command| (*document, command)))
+        // A feature that is off by default.
+        .filter(|(_, command)| cfg!(feature = "otlp") || !command.contains("--otlp"))
+        .collect();
+    assert!(commands.len() > 25, "{commands:#?}");
+    for (document, command) in commands {
+        let peri = env!("CARGO_BIN_EXE_peri");
+        let script = format!("'{peri}' {} --help", command.strip_prefix("peri ").unwrap());
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{document}: {command}: {error}");
+    }
+}
+
+#[test]
+fn the_readme_counts_what_peri_list_names() {
+    let json = Command::new(env!("CARGO_BIN_EXE_peri")).args(["list", "--json"]).output().unwrap().stdout;
+    let list: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let architectures = list["architectures"].as_object().unwrap();
+    let encodings = architectures["LlamaForCausalLM"]["supported_encodings"].as_array().unwrap().len();
+    let readme = read("README.md");
+    let number_before = |words: &str| -> usize {
+        let (before, _) = readme.split_once(words).unwrap_or_else(|| panic!("README.md lacks {words:?}"));
+        before.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    assert!(architectures.len() > number_before(" [architectures](docs/models.md) run"));
+    assert_eq!(encodings, number_before(" encodings from f32"));
+}
+
+#[test]
 fn the_documentation_has_the_exit_codes_of_the_help() {
     let help = Command::new(env!("CARGO_BIN_EXE_peri")).arg("--help").output().unwrap().stdout;
     let help = String::from_utf8(help).unwrap();
@@ -81,6 +118,16 @@ fn the_documentation_has_the_exit_codes_of_the_help() {
 
 fn read(document: &str) -> String {
     std::fs::read_to_string(testdata::repository().join(document)).unwrap()
+}
+
+/// The `peri` commands of the `sh` blocks of a document, each in one line, without the commands that they read from.
+fn shell_commands(document: &str) -> Vec<String> {
+    let page = read(document);
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let joined: Vec<String> = blocks.map(|block| block.replace("\\\n", " ")).collect();
+    let lines = joined.iter().flat_map(|block| block.lines());
+    let commands = lines.filter_map(|line| line.split(" # ").next()?.rsplit(" | ").next());
+    commands.filter(|command| command.starts_with("peri ")).map(str::to_string).collect()
 }
 
 fn examples(document: &'static str) -> Vec<Example> {

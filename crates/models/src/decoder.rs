@@ -89,52 +89,6 @@ pub struct Residual {
 }
 
 impl Decoder {
-    /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16, with the inputs of
-    /// [`Decoder::inputs`].
-    ///
-    /// # Errors
-    /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
-    ///
-    /// # Panics
-    /// If `page_size` is not a power of two or is less than 16, or `output` is `Scores` and the decoder has no head.
-    pub fn build(
-        &self,
-        output: Output,
-        weights: &dyn WeightTypes,
-        page_size: usize,
-        cache_dtype: DType,
-    ) -> Result<Graph, Error> {
-        assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
-        let mut graph = Builder::new(if output == Output::Scores { "classifier" } else { "decoder" });
-        let inputs = self.inputs(page_size, cache_dtype).into_iter();
-        let inputs: HashMap<String, Value> =
-            inputs.map(|(name, ty)| (name.clone(), graph.input(name, ty))).collect();
-        let tokens = inputs[state::TOKENS];
-        let operands = [tokens, inputs[state::ROW_OFFSETS], inputs[state::CACHE_LENGTHS]];
-        let positions = graph.op(RaggedPositions, &operands)?;
-        let (state, locations) = self.state_and_locations();
-        let shared = self.shared(&mut graph, &inputs, &state, positions)?;
-        let (hidden, prefix) = (self.hidden, String::new());
-        let mut context = Context { graph, weights, hidden, prefix, shared };
-        let mut x = self.embed(&mut context, tokens, positions)?;
-        if let Some(embedding) = self.layer_embedding {
-            let parts = embedding.build(&mut context, self.layers.len(), tokens, x)?;
-            context.shared.layer_embedding = Some((embedding, parts));
-        }
-        if let Some(streams) = self.streams {
-            x = streams.split(&mut context, x)?;
-        }
-        for (index, (layer, state)) in self.layers.iter().zip(locations).enumerate() {
-            context.prefix = format!("blk.{index}.");
-            context.shared.layer = state;
-            x = layer.build(&mut context, index, x)?;
-        }
-        context.prefix.clear();
-        let rows = context.graph.op(Gather { axis: 0 }, &[x, inputs[state::OUTPUT_ROWS]])?;
-        let results = self.results(&mut context, output, rows)?;
-        Ok(context.graph.finish(&[results])?)
-    }
-
     /// The values that all layers share, of a step's inputs.
     fn shared(
         &self,
@@ -286,6 +240,8 @@ impl Part for Decoder {
         }
     }
 
+    /// The graph of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16, with the inputs of
+    /// [`Decoder::inputs`].
     fn graph(
         &self,
         output: Output,
@@ -293,7 +249,35 @@ impl Part for Decoder {
         page_size: usize,
         cache_dtype: DType,
     ) -> Result<Graph, Error> {
-        self.build(output, weights, page_size, cache_dtype)
+        assert!(page_size.is_power_of_two() && page_size >= 16, "a page of {page_size} tokens");
+        let mut graph = Builder::new(if output == Output::Scores { "classifier" } else { "decoder" });
+        let inputs = self.inputs(page_size, cache_dtype).into_iter();
+        let inputs: HashMap<String, Value> =
+            inputs.map(|(name, ty)| (name.clone(), graph.input(name, ty))).collect();
+        let tokens = inputs[state::TOKENS];
+        let operands = [tokens, inputs[state::ROW_OFFSETS], inputs[state::CACHE_LENGTHS]];
+        let positions = graph.op(RaggedPositions, &operands)?;
+        let (state, locations) = self.state_and_locations();
+        let shared = self.shared(&mut graph, &inputs, &state, positions)?;
+        let (hidden, prefix) = (self.hidden, String::new());
+        let mut context = Context { graph, weights, hidden, prefix, shared };
+        let mut x = self.embed(&mut context, tokens, positions)?;
+        if let Some(embedding) = self.layer_embedding {
+            let parts = embedding.build(&mut context, self.layers.len(), tokens, x)?;
+            context.shared.layer_embedding = Some((embedding, parts));
+        }
+        if let Some(streams) = self.streams {
+            x = streams.split(&mut context, x)?;
+        }
+        for (index, (layer, state)) in self.layers.iter().zip(locations).enumerate() {
+            context.prefix = format!("blk.{index}.");
+            context.shared.layer = state;
+            x = layer.build(&mut context, index, x)?;
+        }
+        context.prefix.clear();
+        let rows = context.graph.op(Gather { axis: 0 }, &[x, inputs[state::OUTPUT_ROWS]])?;
+        let results = self.results(&mut context, output, rows)?;
+        Ok(context.graph.finish(&[results])?)
     }
 
     fn layers(&self) -> Vec<[String; 2]> {

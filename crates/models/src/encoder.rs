@@ -130,48 +130,6 @@ pub enum EncoderNorms {
 }
 
 impl Encoder {
-    /// The graph of a ragged batch of texts: [`state::TOKENS`] and [`state::ROW_OFFSETS`]. The graph of scores has the input
-    /// [`state::TOKEN_TYPES`] too if [`Encoder::reads_token_types`].
-    ///
-    /// # Errors
-    /// If a weight is missing from `weights`.
-    ///
-    /// # Panics
-    /// If `output` is scores and the encoder has no head, or it is logits.
-    pub fn build(&self, output: Output, weights: &dyn WeightTypes) -> Result<Graph, Error> {
-        assert_ne!(output, Output::Logits, "encoders make no text");
-        let scores = output == Output::Scores;
-        let mut graph = Builder::new(if scores { "classifier" } else { "encoder" });
-        let batch = Dim::symbol("batch");
-        let tokens = graph.input(state::TOKENS, Type::new(DType::U32, ["tokens"]));
-        let offsets = Type::new(DType::U32, [&batch + &Dim::from(1)]);
-        let row_offsets = graph.input(state::ROW_OFFSETS, offsets);
-        let token_types = (scores && self.reads_token_types())
-            .then(|| graph.input(state::TOKEN_TYPES, Type::new(DType::U32, ["tokens"])));
-        let shared = Texts { row_offsets, bias: None, ropes: Vec::new(), windows: Vec::new() };
-        let (hidden, prefix) = (self.hidden, String::new());
-        let mut context = Context { graph, weights, hidden, prefix, shared };
-        context.shared.bias = self
-            .relative_bias
-            .map(|bias| bias.build(&mut context, self.layers[0].attention.heads))
-            .transpose()?;
-        self.rotate(&mut context, tokens, &batch)?;
-        self.windows(&mut context)?;
-        let mut x = self.embed(&mut context, tokens, token_types, &batch)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            context.prefix = format!("blk.{index}.");
-            x = layer.build(&mut context, x)?;
-        }
-        context.prefix.clear();
-        if let Some(norm) = self.final_norm {
-            x = norm.build(&mut context, "output_norm", self.hidden, x)?;
-        }
-        if scores {
-            x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
-        }
-        Ok(context.graph.finish(&[x])?)
-    }
-
     /// Whether the tokens of a pair of texts have different types, which scores depend on.
     pub fn reads_token_types(&self) -> bool {
         self.token_types.is_some_and(|rows| rows > 1)
@@ -281,6 +239,8 @@ impl Part for Encoder {
         if self.head.is_some() { Output::Scores } else { Output::Hidden }
     }
 
+    /// The graph of a ragged batch of texts: [`state::TOKENS`] and [`state::ROW_OFFSETS`]. The graph of scores has the input
+    /// [`state::TOKEN_TYPES`] too if [`Encoder::reads_token_types`].
     fn graph(
         &self,
         output: Output,
@@ -288,7 +248,36 @@ impl Part for Encoder {
         _page_size: usize,
         _cache_dtype: DType,
     ) -> Result<Graph, Error> {
-        self.build(output, weights)
+        let scores = output == Output::Scores;
+        let mut graph = Builder::new(if scores { "classifier" } else { "encoder" });
+        let batch = Dim::symbol("batch");
+        let tokens = graph.input(state::TOKENS, Type::new(DType::U32, ["tokens"]));
+        let offsets = Type::new(DType::U32, [&batch + &Dim::from(1)]);
+        let row_offsets = graph.input(state::ROW_OFFSETS, offsets);
+        let token_types = (scores && self.reads_token_types())
+            .then(|| graph.input(state::TOKEN_TYPES, Type::new(DType::U32, ["tokens"])));
+        let shared = Texts { row_offsets, bias: None, ropes: Vec::new(), windows: Vec::new() };
+        let (hidden, prefix) = (self.hidden, String::new());
+        let mut context = Context { graph, weights, hidden, prefix, shared };
+        context.shared.bias = self
+            .relative_bias
+            .map(|bias| bias.build(&mut context, self.layers[0].attention.heads))
+            .transpose()?;
+        self.rotate(&mut context, tokens, &batch)?;
+        self.windows(&mut context)?;
+        let mut x = self.embed(&mut context, tokens, token_types, &batch)?;
+        for (index, layer) in self.layers.iter().enumerate() {
+            context.prefix = format!("blk.{index}.");
+            x = layer.build(&mut context, x)?;
+        }
+        context.prefix.clear();
+        if let Some(norm) = self.final_norm {
+            x = norm.build(&mut context, "output_norm", self.hidden, x)?;
+        }
+        if scores {
+            x = self.head.as_ref().expect("an encoder with a head").build(&mut context, x)?;
+        }
+        Ok(context.graph.finish(&[x])?)
     }
 
     fn layers(&self) -> Vec<[String; 2]> {

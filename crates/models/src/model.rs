@@ -63,13 +63,7 @@ pub(crate) trait Part: Any + Debug + Send + Sync {
     /// The output whose graph reads all weights.
     fn output(&self) -> Output;
 
-    /// A graph; caches keep `cache_dtype` in pages of `page_size` tokens, if there are any.
-    ///
-    /// # Errors
-    /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
-    ///
-    /// # Panics
-    /// If the part has no such output, or `page_size` is not a power of two or is less than 16.
+    /// As [`Model::graph`].
     fn graph(
         &self,
         output: Output,
@@ -129,6 +123,26 @@ impl Model {
     /// Whether its graphs can give an output.
     pub fn gives(&self, output: Output) -> bool {
         self.outputs.contains(&output)
+    }
+
+    /// The graph that gives an output: of one step over a paged cache that keeps `cache_dtype`, f32, bf16 or f16, in pages of
+    /// `page_size` tokens; or, unless it [runs in steps](Model::runs_in_steps), of a batch of texts. The inputs are
+    /// [`Model::inputs`], as [`state`] describes them, and the state.
+    ///
+    /// # Errors
+    /// If a weight is missing from `weights`, or no cache keeps `cache_dtype`.
+    ///
+    /// # Panics
+    /// If the model does not give the output, or `page_size` is not a power of two or is less than 16.
+    pub fn graph(
+        &self,
+        output: Output,
+        weights: &dyn WeightTypes,
+        page_size: usize,
+        cache_dtype: DType,
+    ) -> Result<Graph, Error> {
+        assert!(self.gives(output), "the model does not give {output:?}");
+        self.text().graph(output, weights, page_size, cache_dtype)
     }
 
     /// Whether it runs in steps over what it keeps of earlier tokens, which come before those of a step. If not, it reads

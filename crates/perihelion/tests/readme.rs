@@ -37,6 +37,41 @@ fn named(text: &str) -> (Vec<String>, Vec<String>) {
     (links, code.filter(is_path).map(|code| code.split("::").next().unwrap_or(code).to_string()).collect())
 }
 
+/// The headings of a page, as the anchors that GitHub makes of them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter_map(|line| line.strip_prefix('#'));
+    headings
+        .map(|heading| {
+            let heading = heading.trim_start_matches('#').trim().to_lowercase();
+            let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+            kept.collect::<String>().replace(' ', "-")
+        })
+        .collect()
+}
+
+#[test]
+fn links_to_sections_lead_to_headings() {
+    let mut checked = 0;
+    for document in documents() {
+        let path = repository().join(&document);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for (page, anchor) in
+            links.filter(|link| !link.contains("://")).filter_map(|link| link.split_once('#'))
+        {
+            let page = if page.is_empty() { path.clone() } else { path.parent().unwrap().join(page) };
+            let anchors = anchors(&std::fs::read_to_string(&page).unwrap());
+            assert!(
+                anchors.iter().any(|other| other == anchor),
+                "{document}: {} has no #{anchor}",
+                page.display()
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "only {checked} links to sections found");
+}
+
 #[test]
 fn links_and_paths_in_documents_exist() {
     let mut checked = 0;

@@ -32,7 +32,7 @@ impl Content {
     ///
     /// # Errors
     /// If the files are damaged, or hold what is not read.
-    pub fn of(files: &[impl AsRef<Path>]) -> Result<Content, Error> {
+    pub fn open(files: &[impl AsRef<Path>]) -> Result<Content, Error> {
         let mut opened = Vec::with_capacity(files.len());
         for file in files {
             opened.push(Weights::open(file.as_ref())?);
@@ -41,11 +41,11 @@ impl Content {
                 break;
             }
         }
-        Ok(Content::of_weights(&opened, files))
+        Ok(Content::from_weights(&opened, files))
     }
 
-    /// As [`Content::of`], of weights that are open, and of files that may have a `config.json` next to them.
-    pub fn of_weights<'w>(
+    /// As [`Content::open`], of weights that are open, and of files that may have a `config.json` next to them.
+    pub fn from_weights<'w>(
         models: impl IntoIterator<Item = &'w Weights>,
         files: &[impl AsRef<Path>],
     ) -> Content {
@@ -89,7 +89,7 @@ impl Content {
     ///
     /// # Errors
     /// If it does, or the encoding is not supported.
-    pub fn of_file_named(&self, file: &str) -> Result<(SupportedEncoding, Option<String>), Error> {
+    pub fn encoding_of_file(&self, file: &str) -> Result<(SupportedEncoding, Option<String>), Error> {
         let Some(content) = self.encoding else {
             let problem = self.problem().unwrap_or_default();
             return Err(Error::UnknownEncoding { file: file.to_string(), problem });
@@ -121,9 +121,9 @@ impl SupportedEncoding {
     ///
     /// # Errors
     /// If the file cannot be read, its encoding is none that runs, or its name promises another one.
-    pub fn of_file(path: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
+    pub fn from_file(path: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
         let path = path.as_ref();
-        Ok(Content::of(&[path])?.of_file_named(&path.to_string_lossy())?.0)
+        Ok(Content::open(&[path])?.encoding_of_file(&path.to_string_lossy())?.0)
     }
 }
 
@@ -147,7 +147,7 @@ fn stored_as(weights: &Weights, name: &str, tensor: &Tensor) -> Option<(DType, u
     match tensor.dtype() {
         DType::GgmlNvfp4 => Some((DType::Nvfp4, 1)),
         DType::I32 => match (suffix(".qweight"), suffix(".weight_packed")) {
-            (Some(stem), _) => of_words(weights, stem, tensor),
+            (Some(stem), _) => words_encoding(weights, stem, tensor),
             (None, Some(stem)) => has(stem, ".weight_scale").then_some((DType::Gptq, 8)),
             _ => None,
         },
@@ -182,7 +182,7 @@ fn stored_as(weights: &Weights, name: &str, tensor: &Tensor) -> Option<(DType, u
 }
 
 /// The codes of a layer that GPTQ or AWQ quantized: the former has as many rows as scales have, the latter an eighth.
-fn of_words(weights: &Weights, stem: &str, tensor: &Tensor) -> Option<(DType, u64)> {
+fn words_encoding(weights: &Weights, stem: &str, tensor: &Tensor) -> Option<(DType, u64)> {
     let scales = weights.get(&format!("{stem}.scales"))?;
     let ([_, words], [_, rows]) = (&tensor.shape()[..], &scales.shape()[..]) else { return None };
     let zeros = weights.get(&format!("{stem}.qzeros")).and_then(|zeros| zeros.shape().last().copied());

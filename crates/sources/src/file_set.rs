@@ -178,7 +178,7 @@ impl FileSet {
             }
             _ => {}
         }
-        let weights = Weights::of_shards(self.header_files()?, self.index()?.as_deref())?;
+        let weights = Weights::from_shards(self.header_files()?, self.index()?.as_deref())?;
         let folder = match (format, &self.home) {
             (WeightsFormat::Gguf, Home::Repo(repo)) => repo.place(),
             (WeightsFormat::Gguf, _) => self.folder_of_paths(),
@@ -266,7 +266,7 @@ impl FileSet {
 
     /// The format that the name of the first promises.
     fn format(&self) -> Option<WeightsFormat> {
-        WeightsFormat::of_file_name(match self.weights.first()? {
+        WeightsFormat::from_file_name(match self.weights.first()? {
             WeightLocation::Here(path) => path,
             WeightLocation::InRepo(name) => Path::new(name),
             WeightLocation::Web(file) => Path::new(file.name()),
@@ -357,7 +357,7 @@ impl LocalFiles {
         let weights = match (&self.weights[..], index_beside(&self.weights)) {
             (several, Some(index)) => {
                 let files = several.iter().map(|path| WeightFile::open(path));
-                Weights::of_shards(files.collect::<Result<_, _>>()?, Some(&index))
+                Weights::from_shards(files.collect::<Result<_, _>>()?, Some(&index))
             }
             ([one], None) => Weights::open(one),
             ([first, ..], None) if weights_format(&self.weights)? == WeightsFormat::Gguf => {
@@ -391,7 +391,7 @@ impl WeightLocation {
 /// If a suffix is unknown, or there are several formats.
 pub fn weights_format(paths: &[PathBuf]) -> Result<WeightsFormat, Error> {
     let wrong = |fix: &str| Err(Error::Field { field: "weight_path", value: listed(paths), fix: fix.into() });
-    let formats: Vec<_> = paths.iter().map(WeightsFormat::of_file_name).collect();
+    let formats: Vec<_> = paths.iter().map(WeightsFormat::from_file_name).collect();
     match formats.first() {
         _ if formats.contains(&None) => {
             wrong("give files that end in .gguf, .safetensors, .bin, .pt or .pth")

@@ -130,7 +130,7 @@ impl<'r> Locator<'r> {
             self.set.model = repo.repo_id().to_string();
             (self.name, self.home) = (Some(name), Some(Arc::clone(&repo)));
         }
-        match repo.inside().map(str::to_string).filter(|file| WeightsFormat::of_file_name(file).is_some()) {
+        match repo.inside().map(str::to_string).filter(|file| WeightsFormat::from_file_name(file).is_some()) {
             Some(file) if repo.file_exists(&file)? => self.add_of(repo, &file),
             Some(file) => Err(repo.missing(&file)),
             None => self.choose(repo),
@@ -277,7 +277,7 @@ impl<'r> Locator<'r> {
             hub: self.request.hub.clone(),
             ..RepoOptions::default()
         };
-        Ok(Arc::new(HuggingFaceRepo::of_name(name, options)?))
+        Ok(Arc::new(HuggingFaceRepo::from_name(name, options)?))
     }
 }
 

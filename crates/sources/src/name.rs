@@ -51,20 +51,20 @@ impl ModelName {
             return Ok(ModelName::Path(PathBuf::from(text)));
         }
         let id = text.split(['@', ':']).next().unwrap_or_default();
-        let is_path = WeightsFormat::of_file_name(text).is_some() || !is_repo_id(id) || text.contains('\\');
+        let is_path = WeightsFormat::from_file_name(text).is_some() || !is_repo_id(id) || text.contains('\\');
         if is_path && without_host(text)?.is_none() {
             return Ok(ModelName::Path(PathBuf::from(text)));
         }
-        ModelName::of_hub(text)
+        ModelName::from_hub(text)
     }
 
     /// Parses the name of a repository, even if there is a path with this name.
     ///
     /// # Errors
     /// As [`ModelName::parse`], and if no hub has such names.
-    pub fn of_hub(text: &str) -> Result<ModelName, Error> {
+    pub fn from_hub(text: &str) -> Result<ModelName, Error> {
         if let Some(rest) = without_host(text)? {
-            return of_address(text, rest).map(ModelName::Repo);
+            return parse_address(text, rest).map(ModelName::Repo);
         }
         let (id, rest) = text.split_at(text.find(['@', ':']).unwrap_or(text.len()));
         let mut name = RepoName { repo: Repo::new(id)?, has_revision: false, file: None, label: None };
@@ -112,7 +112,7 @@ impl RepoName {
             let (word, more) = (&rest[1..end], &rest[end..]);
             match kind {
                 _ if word.is_empty() => {
-                    return Err(invalid("`@` wants a revision, `:` a label such as Q4_K_M"));
+                    return Err(invalid("a revision must follow `@`, and a label such as Q4_K_M `:`"));
                 }
                 '@' if !self.has_revision => {
                     self.repo = self.repo.clone().at(word)?;
@@ -165,7 +165,7 @@ fn without_host(text: &str) -> Result<Option<&str>, Error> {
 }
 
 /// `org/name[@REV][:LABEL]`, `org/name/tree/REV[/FOLDER]`, `org/name/blob/REV/FILE`, `org/name/FILE`.
-fn of_address(text: &str, rest: &str) -> Result<RepoName, Error> {
+fn parse_address(text: &str, rest: &str) -> Result<RepoName, Error> {
     let rest = rest.split(['?', '#']).next().unwrap_or_default().trim_matches('/');
     let invalid = || Error::Field {
         field: "huggingface_repo_id",
@@ -231,7 +231,7 @@ mod tests {
         let found = (name.repo.id(), name.repo.revision(), name.file.as_deref(), name.label.as_deref());
         assert_eq!(found, expected, "{text}");
         if name.file.is_none() {
-            assert_eq!(ModelName::of_hub(&name.to_string()).unwrap().repo(), Some(name), "{text}: {name}");
+            assert_eq!(ModelName::from_hub(&name.to_string()).unwrap().repo(), Some(name), "{text}: {name}");
         }
     }
 

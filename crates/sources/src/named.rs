@@ -114,7 +114,7 @@ named! { "format of weights",
 
 impl WeightsFormat {
     /// The format that a file's name promises: `.gguf`, `.safetensors`, or `.bin`, `.pt`, `.pth`.
-    pub fn of_file_name(name: impl AsRef<Path>) -> Option<WeightsFormat> {
+    pub fn from_file_name(name: impl AsRef<Path>) -> Option<WeightsFormat> {
         let suffix = name.as_ref().extension()?.to_str()?.to_ascii_lowercase();
         WeightsFormat::ALL.iter().copied().find(|format| format.suffixes().contains(&suffix.as_str()))
     }
@@ -153,7 +153,7 @@ mod tests {
             ("model.safetensors.index.json", None),
             ("gguf", None),
         ] {
-            assert_eq!(WeightsFormat::of_file_name(name), format, "{name}");
+            assert_eq!(WeightsFormat::from_file_name(name), format, "{name}");
         }
     }
 }

@@ -60,7 +60,7 @@ impl WeightFile {
     /// # Errors
     /// If name and content contradict each other, or neither is known.
     pub(crate) fn format(&self) -> Result<Format, Error> {
-        match (Format::of_name(&self.path), Format::of_content(self)) {
+        match (Format::from_name(&self.path), Format::from_content(self)) {
             (Some(name), Some(content)) if name != content => {
                 Err(Error::Contradiction { path: self.path.clone(), name, content })
             }

@@ -22,7 +22,7 @@ const MAX_HEADER: usize = 100_000_000;
 /// while let Some(end) = header.needs()? {
 ///     header.push(&file[header.len()..end]);
 /// }
-/// let weights = Weights::of_files(vec![header.into_file()?])?;
+/// let weights = Weights::from_files(vec![header.into_file()?])?;
 /// # assert!(weights.is_empty());
 /// # Ok(())
 /// # }
@@ -45,7 +45,7 @@ impl FileHeader {
     ///
     /// # Errors
     /// As [`GgufWriter::new`].
-    pub fn of_gguf(
+    pub fn from_gguf(
         name: impl Into<String>,
         metadata: &Metadata,
         tensors: Vec<(String, DType, Shape, Option<Tensor>)>,
@@ -97,7 +97,7 @@ impl FileHeader {
     /// If what is at hand is no header of such a file.
     pub fn needs(&self) -> Result<Option<usize>, Error> {
         let size = usize::try_from(self.size).unwrap_or(usize::MAX);
-        let is_gguf = match Format::of_name(Path::new(&self.name)) {
+        let is_gguf = match Format::from_name(Path::new(&self.name)) {
             Some(format) => format == Format::Gguf,
             None => self.bytes.starts_with(gguf::MAGIC),
         };
@@ -149,7 +149,7 @@ mod tests {
             times += 1;
         }
         assert!(header.len() < file.len(), "the header alone");
-        Ok((times, Weights::of_files(vec![header.into_file()?])?))
+        Ok((times, Weights::from_files(vec![header.into_file()?])?))
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
             ("matrix".to_string(), DType::Q4K, matrix, None),
             ("vector".to_string(), DType::F32, *vector.shape(), Some(vector)),
         ];
-        let header = FileHeader::of_gguf("a.gguf", &metadata, tensors).unwrap();
+        let header = FileHeader::from_gguf("a.gguf", &metadata, tensors).unwrap();
         // Three blocks of 144 bytes, padded to the alignment of 32.
         assert_eq!(header.size(), header.bytes().len() as u64 + 448);
-        let weights = Weights::of_files(vec![header.into_file().unwrap()]).unwrap();
+        let weights = Weights::from_files(vec![header.into_file().unwrap()]).unwrap();
         assert_eq!(weights.metadata().str("general.architecture").unwrap(), "llama");
         assert!(weights.has_value("vector") && !weights.has_value("matrix"));
         assert_eq!(weights.get("vector").unwrap().to_f32_vec(), [1.0, 2.0, 3.0]);

@@ -16,7 +16,7 @@ pub enum Format {
 
 impl Format {
     /// The format that a file's name promises.
-    pub(crate) fn of_name(path: &Path) -> Option<Format> {
+    pub(crate) fn from_name(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "gguf" => Some(Format::Gguf),
             "safetensors" => Some(Format::Safetensors),
@@ -26,7 +26,7 @@ impl Format {
     }
 
     /// The format whose first bytes these are.
-    pub(crate) fn of_content(bytes: &[u8]) -> Option<Format> {
+    pub(crate) fn from_content(bytes: &[u8]) -> Option<Format> {
         // Local file header or, for an empty archive, the end of the central directory.
         let zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
         // The opcode PROTO and a version: every pickle since protocol 2.

@@ -24,7 +24,7 @@ pub struct GptqConfig {
 
 /// The keys we read.
 #[derive(Deserialize)]
-struct File {
+struct GptqJson {
     bits: Option<i64>,
     group_size: Option<i64>,
     desc_act: Option<bool>,
@@ -51,7 +51,7 @@ impl GptqConfig {
 
     pub(crate) fn read(source_name: &str, place: &str, json: Value) -> Result<GptqConfig, Error> {
         let error = |what: String| Error::quantization(source_name, format!("{place}: {what}"));
-        let file: File = serde_json::from_value(json).map_err(|invalid| error(invalid.to_string()))?;
+        let file: GptqJson = serde_json::from_value(json).map_err(|invalid| error(invalid.to_string()))?;
         file.check_words().map_err(error)?;
         Ok(GptqConfig {
             bits: file.bits().map_err(error)?,
@@ -63,7 +63,7 @@ impl GptqConfig {
     }
 }
 
-impl File {
+impl GptqJson {
     fn bits(&self) -> Result<usize, String> {
         match self.bits {
             Some(4) => Ok(4),

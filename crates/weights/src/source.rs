@@ -77,13 +77,13 @@ impl ModelFiles {
             return ModelFiles::in_folder(path);
         }
         if path.to_string_lossy().ends_with(".index.json") {
-            return ModelFiles::of_index(path);
+            return ModelFiles::from_index(path);
         }
         Ok(ModelFiles { files: vec![path.to_path_buf()], shards: WeightMap::new() })
     }
 
     /// The files that an index lists and that are there; if none is, the first, so that opening it names it.
-    fn of_index(path: &Path) -> Result<ModelFiles, Error> {
+    fn from_index(path: &Path) -> Result<ModelFiles, Error> {
         let shards = read_index(path)?;
         let mut files = files_of(path, &shards);
         match files.iter().any(|file| file.is_file()) {
@@ -111,7 +111,7 @@ impl ModelFiles {
                     let files = files.into_iter().map(|file| folder.join(file)).collect();
                     return Ok(ModelFiles { files, shards: WeightMap::new() });
                 }
-                Choice::Index(index) => return ModelFiles::of_index(&folder.join(index)),
+                Choice::Index(index) => return ModelFiles::from_index(&folder.join(index)),
                 Choice::Several(candidates) => {
                     return Err(Error::SeveralModels { path: folder.to_path_buf(), candidates });
                 }

@@ -51,7 +51,7 @@ impl Weights {
     /// # Errors
     /// As [`Weights::open`], and if there are no files.
     pub fn open_all(paths: &[PathBuf]) -> Result<Weights, Error> {
-        Weights::of_files(paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?)
+        Weights::from_files(paths.iter().map(|path| WeightFile::open(path)).collect::<Result<_, _>>()?)
     }
 
     /// As [`Weights::open_all`], of files that are open; of a file that is elsewhere, its [`FileHeader`](crate::FileHeader)
@@ -59,15 +59,15 @@ impl Weights {
     ///
     /// # Errors
     /// As [`Weights::open_all`].
-    pub fn of_files(files: Vec<WeightFile>) -> Result<Weights, Error> {
-        Weights::of_shards(files, None)
+    pub fn from_files(files: Vec<WeightFile>) -> Result<Weights, Error> {
+        Weights::from_shards(files, None)
     }
 
-    /// As [`Weights::of_files`], of files that an index lists.
+    /// As [`Weights::from_files`], of files that an index lists.
     ///
     /// # Errors
     /// If there are no files, the index cannot be read, or a file contradicts it or another.
-    pub fn of_shards(files: Vec<WeightFile>, index: Option<&Path>) -> Result<Weights, Error> {
+    pub fn from_shards(files: Vec<WeightFile>, index: Option<&Path>) -> Result<Weights, Error> {
         if files.is_empty() {
             return Err(Error::NoWeights { path: PathBuf::new() });
         }

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::advice;
 use crate::command_profile;
 use crate::exit::{one_line, warn};
-use crate::model::Source;
+use crate::model::ModelSource;
 use crate::output;
 use crate::progress::Progress;
 use crate::settings::ModelPath;
 
 const AFTER_HELP: &str = "\
-Later ones win: defaults, the file of --config or PERI_CONFIG, environment variables (PERI_MAX_LENGTH=4096), flags.
+Flags override environment variables (PERI_MAX_LENGTH=4096), which override the file of --config or PERI_CONFIG, which overrides defaults.
 
 JSON of show: value and origin of each field. JSON of check: ok, problems, warnings[], and memory{weights_bytes, \
 cache_bytes, cache_tokens, free_bytes, max_length, max_cache_batch_size} or null. On errors, both print \
@@ -48,9 +48,9 @@ enum Command {
 struct Show {
     #[command(flatten)]
     settings: ModelPath<command_profile::Config>,
-    /// Only settings from there
+    /// Print only settings of this origin
     #[arg(long, value_name = "WHERE")]
-    origin: Option<Place>,
+    origin: Option<OriginKind>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -67,7 +67,7 @@ struct Check {
 
 /// The origin of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Place {
+enum OriginKind {
     /// Not set
     Default,
     /// In the file of --config or PERI_CONFIG
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Check(check) => {
             let resolved = check.settings.layers().and_then(|layers| {
                 // The progress line would mix with the JSON.
-                Source::new(layers).plan_and_fetch(&Progress::new(check.json))
+                ModelSource::new(layers).plan_and_fetch(&Progress::new(check.json))
             });
             if check.json {
                 put(&format!("{:#}", verdict(&resolved)))?;
@@ -164,13 +164,13 @@ fn problem(field: Option<(&str, &String)>, message: String, fix: Option<&str>) -
     json!({ "field": field, "value": value, "message": message, "fix": fix })
 }
 
-/// The fields with their origins, all or from one place.
-fn fields(layers: &Layers, place: Option<Place>) -> impl Iterator<Item = (&'static Field, &Origin)> {
-    layers.fields().filter(move |(_, origin)| place.is_none_or(|place| place == Place::of(origin)))
+/// The fields with their origins, all or of one kind of origin.
+fn fields(layers: &Layers, kind: Option<OriginKind>) -> impl Iterator<Item = (&'static Field, &Origin)> {
+    layers.fields().filter(move |(_, origin)| kind.is_none_or(|kind| kind == OriginKind::from_origin(origin)))
 }
 
 /// A line for each field, as TOML.
-fn lines(layers: &Layers, place: Option<Place>) -> String {
+fn lines(layers: &Layers, kind: Option<OriginKind>) -> String {
     let line = |(field, origin): (&'static Field, &Origin)| {
         // JSON's numbers, texts and arrays are TOML's as well.
         let setting = match field.value(layers.config()) {
@@ -179,24 +179,24 @@ fn lines(layers: &Layers, place: Option<Place>) -> String {
         };
         format!("{setting:<48} # {}", one_line(&origin.to_string()))
     };
-    fields(layers, place).map(line).collect::<Vec<_>>().join("\n")
+    fields(layers, kind).map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn json(layers: &Layers, place: Option<Place>) -> String {
+fn json(layers: &Layers, kind: Option<OriginKind>) -> String {
     let object = |(field, origin): (&'static Field, &Origin)| {
         let facts = json!({ "value": field.value(layers.config()), "origin": origin.to_string() });
         (field.name.to_string(), facts)
     };
-    format!("{:#}", Value::Object(fields(layers, place).map(object).collect()))
+    format!("{:#}", Value::Object(fields(layers, kind).map(object).collect()))
 }
 
-impl Place {
-    fn of(origin: &Origin) -> Place {
+impl OriginKind {
+    fn from_origin(origin: &Origin) -> OriginKind {
         match origin {
-            Origin::Default | Origin::Command => Place::Default,
-            Origin::File { .. } => Place::File,
-            Origin::Environment(_) => Place::Environment,
-            Origin::Argument => Place::Argument,
+            Origin::Default | Origin::Command => OriginKind::Default,
+            Origin::File { .. } => OriginKind::File,
+            Origin::Environment(_) => OriginKind::Environment,
+            Origin::Argument => OriginKind::Argument,
         }
     }
 }

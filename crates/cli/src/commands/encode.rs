@@ -10,7 +10,7 @@ use pipelines::{Embedder, Embedding, EmbeddingParameters, EmbeddingPrompt, Error
 use crate::command_profile;
 use crate::exit::Usage;
 use crate::lines;
-use crate::model::{self, Source, ThreadArguments};
+use crate::model::{self, ModelSource, ThreadArguments};
 use crate::model_name;
 use crate::parse;
 use crate::progress::Progress;
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     model: ModelFlags<command_profile::Encode>,
     #[command(flatten)]
     threads: ThreadArguments,
-    /// How token vectors become one vector
+    /// Pool token vectors into one vector by this method
     ///
     /// One of mean, cls, last, max, mean_sqrt_len, weighted_mean [default: from the model's files]
     #[arg(
@@ -83,7 +83,7 @@ pub(crate) struct Arguments {
     /// A text to put before each text
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// The same, by its name in the model's files
+    /// Name of such a text in the model's files
     ///
     /// Such as query or document.
     #[arg(long, value_name = "NAME", conflicts_with = "prompt")]
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<Embedder> {
+fn open(arguments: &Arguments, source: &ModelSource) -> anyhow::Result<Embedder> {
     if source.is_built_in() {
         let message =
             "no model: name an embedding model first or with --model; the built-in one only generates text";

@@ -47,14 +47,14 @@ fn json() -> String {
         let task = if own.classifies { "text_classification" } else { "text_generation" };
         facts(own.hugging_face, own.gguf, own.examples, task)
     });
-    let frames =
+    let wrappers =
         models::FRAMES.iter().map(|own| facts(own.hugging_face, None, own.examples, "text_generation"));
     let encoders = models::ENCODERS.iter().map(|own| {
         let task = own.head.map_or("embeddings_generation", |_| "text_classification");
         facts(own.hugging_face, Some(own.gguf), own.examples, task)
     });
     let mut architectures = serde_json::Map::new();
-    for (name, facts) in decoders.chain(frames).chain(encoders) {
+    for (name, facts) in decoders.chain(wrappers).chain(encoders) {
         // The first row of a name is taken.
         architectures.entry(name).or_insert(facts);
     }
@@ -68,7 +68,7 @@ fn lines() -> String {
         let gguf: Vec<&str> = gguf.into_iter().flatten().collect();
         lines.push(format!("  {:<38} {}", architecture.hugging_face, gguf.join(", ")).trim_end().to_string());
     }
-    lines.push("Frames around text models, of which the text part runs:".into());
+    lines.push("Vision wrappers, of which only the text part runs:".into());
     lines.extend(models::FRAMES.iter().map(|frame| format!("  {}", frame.hugging_face)));
     lines.push("Encoders:".into());
     for encoder in models::ENCODERS {

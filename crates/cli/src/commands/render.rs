@@ -8,7 +8,7 @@ use pipelines::{AddSpecial, Chat, ChatTemplate, Moment, ParseSpecial, Tokenizer}
 use crate::command_profile;
 use crate::conversation::{self, TemplateArguments};
 use crate::exit::Usage;
-use crate::model::Source;
+use crate::model::ModelSource;
 use crate::model_name;
 use crate::output::printable;
 use crate::progress::Progress;
@@ -105,7 +105,7 @@ fn conversation(files: &[String]) -> anyhow::Result<Chat> {
 }
 
 /// The template, and the tokenizer unless only a template is given.
-fn open(arguments: &Arguments, source: &Source) -> anyhow::Result<(ChatTemplate, Option<Tokenizer>)> {
+fn open(arguments: &Arguments, source: &ModelSource) -> anyhow::Result<(ChatTemplate, Option<Tokenizer>)> {
     if source.is_built_in()
         && let Some(template) = arguments.template.given()?
     {

@@ -31,7 +31,7 @@ its text. Progress and timings go to standard error.
     after_long_help = super::details(DETAILS, EXAMPLES)
 )]
 pub(crate) struct Arguments {
-    /// What the documents should answer
+    /// Query that the documents should answer
     #[arg(long, value_name = "QUERY")]
     query: String,
     /// Print only the best N documents

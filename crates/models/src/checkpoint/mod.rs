@@ -2,7 +2,9 @@
 
 mod check;
 mod config_json;
+mod contents;
 mod description;
+mod gguf;
 mod gptq;
 #[cfg(all(test, target_os = "linux"))]
 mod out_of_memory;
@@ -13,23 +15,21 @@ pub(crate) mod testing;
 mod unused;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
-use weights::{Format, QuantizationConfig, Weights};
+use weights::{Format, Weights};
 
 pub(crate) use self::check::is_norm_of_stream;
-use self::check::{check_weights, converted_vectors};
-use self::description::{Description, SCORES};
+use self::contents::Contents;
+use self::description::Description;
 pub(crate) use self::description::{Family, YES_AND_NO};
-use crate::architectures::{Architecture, EncoderArchitecture, known_name};
-use crate::layout::Layout;
+use crate::architectures::known_name;
 use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
-use crate::stored::{Names, Stored, TensorReader, is_plain, view};
+use crate::stored::{Names, Stored, TensorReader, is_plain};
 use crate::{Config, Decoder, Encoder, Error, Model, Output, Quantizer, WeightTypes};
 
 /// What of a checkpoint its user decides.
@@ -190,8 +190,7 @@ impl Checkpoint {
         self.model.part().ok_or_else(|| Error::NotAnEncoder { name: self.config.architecture.clone() })
     }
 
-    /// The graph that gives an output: of one step, [`Decoder::build`], or of a batch of texts, [`Encoder::build`], which has
-    /// no cache.
+    /// The graph that gives an output, as [`Model::graph`].
     ///
     /// # Errors
     /// If the model does not give the output, a weight is missing, or no cache keeps `cache_dtype`.
@@ -205,7 +204,7 @@ impl Checkpoint {
                 _ => Error::HasNoHead { name },
             });
         }
-        let graph = model.text().graph(output, &self.types(), page_size, cache_dtype);
+        let graph = model.graph(output, &self.types(), page_size, cache_dtype);
         graph.map_err(|error| error.naming(|name| self.name_in_files(name)))
     }
 
@@ -223,72 +222,6 @@ impl Checkpoint {
     /// The options that it was opened with.
     pub(crate) fn options(&self) -> &CheckpointOptions {
         &self.options
-    }
-
-    /// What the files call weights, by canonical name.
-    pub(crate) fn canonical_names(&self) -> &HashMap<String, String> {
-        &self.in_files.stored
-    }
-
-    /// How a tensor of the files becomes one of a GGUF file: whether its two axes change places, and the ranges of rows
-    /// that follow each other there, if they are not all rows in their order. GGUF files have all queries before all keys,
-    /// and those before all values.
-    pub(crate) fn gguf_rows(&self, canonical: &str) -> (bool, Vec<Range<usize>>) {
-        fn place(stored: &Stored) -> (bool, &[Range<usize>]) {
-            match stored {
-                Stored::Transposed(inner) => (true, place(inner).1),
-                Stored::Part { ranges, .. } => (false, ranges),
-                _ => (false, &[]),
-            }
-        }
-        if let Some(stored) = self.names.get(canonical) {
-            return (place(stored).0, Vec::new());
-        }
-        let parts = ["attn_q", "attn_k", "attn_v"].map(|part| canonical.replace("attn_qkv", part));
-        let places: Vec<_> = parts.iter().filter_map(|part| self.names.get(part)).map(place).collect();
-        let is_transposed = places.first().is_some_and(|(is_transposed, _)| *is_transposed);
-        (is_transposed, places.into_iter().flat_map(|(_, ranges)| ranges.to_vec()).collect())
-    }
-
-    /// The gates of experts and what they multiply, of a tensor of the files that holds both; by canonical name.
-    pub(crate) fn gate_views(&self, canonical: &str) -> Vec<(String, Tensor)> {
-        let parts =
-            ["gate", "up"].map(|part| canonical.replace("ffn_gate_up_exps", &format!("ffn_{part}_exps")));
-        let parts = parts.into_iter().filter(|part| part != canonical);
-        let views = parts.filter_map(|part| {
-            let tensor = view((&*self.weights).into(), self.names.get(&part)?).ok()??;
-            Some((part, tensor))
-        });
-        views.collect()
-    }
-
-    /// The weights by which GGUF files hold parts of a tensor that files of this checkpoint have in another layout, and the
-    /// rows of each.
-    pub(crate) fn gguf_parts(&self, canonical: &str) -> Vec<(String, &[Range<usize>])> {
-        const PARTS: &[(&str, &[&str])] = &[
-            (".ssm_in.weight", &["attn_qkv", "attn_gate"]),
-            (".ffn_gate_up_shexp.weight", &["ffn_gate_shexp", "ffn_up_shexp", "ffn_gate", "ffn_up"]),
-        ];
-        let known = PARTS.iter().find_map(|(name, parts)| Some((canonical.strip_suffix(name)?, *parts)));
-        let Some((prefix, parts)) = known else { return Vec::new() };
-        let ranges = |name: String| match self.names.get(&name) {
-            Some(Stored::Part { ranges, .. }) => Some((name, &ranges[..])),
-            _ => None,
-        };
-        parts.iter().filter_map(|stem| ranges(format!("{prefix}.{stem}.weight"))).collect()
-    }
-
-    /// The tensor that holds the rows of a head that scores texts, and these rows, if it holds others too.
-    pub(crate) fn score_rows(&self) -> Option<(&str, &[Range<usize>])> {
-        match self.names.get(SCORES) {
-            Some(Stored::Part { name, ranges, .. }) => Some((name, ranges)),
-            _ => None,
-        }
-    }
-
-    /// Whether the files hold the logarithms of what a weight is below 0.
-    pub(crate) fn is_logarithm(&self, canonical: &str) -> bool {
-        matches!(self.names.get(canonical), Some(Stored::NegativeExp(_)))
     }
 
     /// The dtype and shape of a weight as the graph declares it; nothing is read.
@@ -428,10 +361,10 @@ impl Checkpoint {
     ) -> Result<Checkpoint, Error> {
         let description = Description::for_weights(reader.weights, config_json, &options)?;
         let in_files = CanonicalNames::new(reader.weights, &description.names(reader.weights))?;
-        let gathered = Gathered::new(&description, reader, &in_files, config_json, &options);
-        let Gathered { config, model, names, vectors, unused } = gathered
+        let contents = Contents::new(&description, reader, &in_files, config_json, &options);
+        let Contents { config, model, names, vectors, unused } = contents
             .map_err(|error| error.naming(|name| in_files.in_files(name)).explained(reader.weights))?;
-        let quantization = None;
+        let (model, quantization) = (Arc::new(model), None);
         Ok(Checkpoint { config, model, names, in_files, options, vectors, unused, weights, quantization })
     }
 
@@ -455,155 +388,8 @@ impl WeightTypes for Checkpoint {
     }
 }
 
-/// A checkpoint whose weights are named and checked.
-struct Gathered {
-    config: Config,
-    model: Arc<Model>,
-    names: HashMap<String, Stored>,
-    vectors: HashMap<String, Tensor>,
-    unused: Vec<String>,
-}
-
-/// Names the weights that are repacked as they are read.
-fn gather_repacked(
-    names: &mut HashMap<String, Stored>,
-    weights: &Weights,
-    config: Option<&QuantizationConfig>,
-    config_json: &Path,
-) -> Result<(), Error> {
-    match config {
-        _ if weights.format() == Format::Gguf => {}
-        Some(QuantizationConfig::Gptq(config)) => gptq::gather(names, weights, Some(config), config_json)?,
-        Some(_) => {}
-        None => gptq::gather(names, weights, None, config_json)?,
-    }
-    repacked::gather(names, weights, config)
-}
-
-impl Gathered {
-    fn new(
-        description: &Description<'_>,
-        reader: TensorReader<'_>,
-        in_files: &CanonicalNames,
-        config_json: &Path,
-        options: &CheckpointOptions,
-    ) -> Result<Gathered, Error> {
-        let weights = reader.weights;
-        let stored = in_files.stored.iter();
-        let mut names = stored.map(|(name, own)| (name.clone(), Stored::Whole(own.clone()))).collect();
-        gather_repacked(&mut names, weights, description.quantization()?.as_ref(), config_json)?;
-        let read: HashSet<&str> =
-            names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
-        schemes::refuse(weights, |name| read.contains(name) || unused::is_of_other_part(name))?;
-        let (config, model, zero_centered) = match description.family() {
-            Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
-            Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,
-        };
-        let types = Names { reader, names: &names, dtype: options.dtype };
-        let taken = check_weights(&config, &model, &types)?;
-        unused::check_absent(&config, weights, in_files, &model)?;
-        let unused = unused::tensors(&config, &types, in_files, &taken, &model)?;
-        let vectors = converted_vectors(&types, zero_centered)?;
-        Ok(Gathered { config, model: Arc::new(model), names, vectors, unused })
-    }
-}
-
-/// The encoder that is described, and whether the weights of its norms are stored less by 1.
-fn encoder(
-    architecture: &EncoderArchitecture,
-    description: &Description<'_>,
-    reader: TensorReader<'_>,
-    names: &mut HashMap<String, Stored>,
-) -> Result<(Config, Model, bool), Error> {
-    let types = Names { reader, names, dtype: None };
-    let config = description.config(types.describe("token_embd.weight"))?;
-    let own = description.encoder_config()?;
-    let mut layout = Layout::new(reader.weights, names);
-    layout.split_stacked_attention(&config)?;
-    layout.split_stacked_gates(&config)?;
-    layout.split_gates_behind(&config)?;
-    if let (Some(experts), true) = (config.experts, reader.weights.format() != Format::Gguf) {
-        for layer in 0..config.layers {
-            layout.split_experts(&format!("blk.{layer}.ffn_up_exps.weight"), experts.count, false)?;
-            layout.split_experts(&format!("blk.{layer}.ffn_down_exps.weight"), experts.count, true)?;
-        }
-    }
-    let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
-    let zero_centered = architecture.zero_centered_norms && reader.weights.format() != Format::Gguf;
-    Ok((config, encoder.into(), zero_centered))
-}
-
-/// The decoder that is described, and whether the weights of its norms are stored less by 1.
-fn decoder(
-    architecture: &Architecture,
-    description: &Description<'_>,
-    reader: TensorReader<'_>,
-    names: &mut HashMap<String, Stored>,
-    options: &CheckpointOptions,
-) -> Result<(Config, Model, bool), Error> {
-    let weights = reader.weights;
-    let types = Names { reader, names, dtype: None };
-    let mut config = description.config(types.describe("token_embd.weight"))?;
-    let gguf = weights.format() == Format::Gguf;
-    if gguf {
-        let factors = |name: &str| -> Result<_, Error> {
-            Ok(types.tensor(name)?.map(|factors| factors_of(name, &factors, weights)))
-        };
-        let short = factors("rope_factors_short.weight")?;
-        config.rope.factors = factors("rope_freqs.weight")?.or(short);
-        config.rope.long_factors = factors("rope_factors_long.weight")?;
-    }
-    let config = config.for_length(options.max_length);
-    let style = description.rope_style(architecture, &config, weights, options.gguf_rope);
-    for layer in 0..config.layers {
-        for stem in &config.without_bias {
-            names.remove(&format!("blk.{layer}.{stem}.bias"));
-        }
-    }
-    let mut layout = Layout::new(weights, names);
-    let own = if gguf { architecture.gguf_layout } else { architecture.layout };
-    own(&mut layout, &config)?;
-    layout.split_stacked_attention(&config)?;
-    layout.split_stacked_gates(&config)?;
-    layout.gather_experts(&config)?;
-    if let Some(tokens) = options.score_tokens {
-        score_rows(&mut layout, tokens, config.vocab)?;
-    }
-    let types = Names { reader, names, dtype: None };
-    let decoder = description.decoder(architecture, &config, style, options.score_tokens, &types)?;
-    if decoder.logit_softcap.is_some() && options.score_tokens.is_some() {
-        let message = "scores by tokens are not supported if logits have a bound (`final_logit_softcapping`)";
-        return Err(Error::config(&config.source_name, message));
-    }
-    Ok((config, decoder.into(), architecture.zero_centered_norms && !gguf))
-}
-
-/// Names the rows of the logits of some tokens as a head that scores texts, unless the files have that head.
-///
-/// # Errors
-/// If there is no such token, or its row cannot be taken apart from the others.
-fn score_rows(layout: &mut Layout<'_>, tokens: ScoreTokens, vocab: usize) -> Result<(), Error> {
-    let tokens = std::iter::once(tokens.high).chain(tokens.low).map(|token| token as usize);
-    let logits = ["output.weight", "token_embd.weight"].into_iter().find(|name| layout.has(name));
-    let Some(logits) = logits.filter(|_| !layout.has(SCORES)) else { return Ok(()) };
-    let mut rows = Vec::new();
-    for token in tokens {
-        if token >= vocab {
-            let message = format!("has {vocab} rows, but texts are scored by token {token}");
-            return Err(Error::Weight { name: logits.to_string(), message });
-        }
-        rows.push(token..token + 1);
-    }
-    layout.name_rows(logits, rows, SCORES)
-}
-
 fn lock(last: &Mutex<Option<(String, Tensor)>>) -> MutexGuard<'_, Option<(String, Tensor)>> {
     last.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Rope factors, or as many that change nothing where values are not at hand.
-fn factors_of(name: &str, factors: &Tensor, weights: &Weights) -> Vec<f32> {
-    if weights.has_value(name) { factors.to_f32_vec() } else { vec![1.0; factors.elements()] }
 }
 
 /// The text of a file next to the weights.

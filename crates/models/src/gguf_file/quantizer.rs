@@ -209,9 +209,9 @@ impl Quantizer {
             tensors.push((name, dtype, shape, values));
         }
         let name = format!("{source}.{}.gguf", self.options.mix.name);
-        let header = FileHeader::of_gguf(name, &self.metadata(&Metadata::new()), tensors)
+        let header = FileHeader::from_gguf(name, &self.metadata(&Metadata::new()), tensors)
             .map_err(|error| Error::config(source, error.to_string()))?;
-        Ok(Weights::of_files(vec![header.into_file()?])?)
+        Ok(Weights::from_files(vec![header.into_file()?])?)
     }
 
     fn row_bytes(&self, index: usize) -> usize {

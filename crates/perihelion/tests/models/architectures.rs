@@ -315,7 +315,7 @@ fn a_header_is_quantized_as_its_file() {
             Checkpoint::from_weights(weights, &config_json, CheckpointOptions::default()).unwrap();
         checkpoint.quantized(&config_json, &options).unwrap()
     };
-    let planned = quantized(Weights::of_files(vec![header.into_file().unwrap()]).unwrap());
+    let planned = quantized(Weights::from_files(vec![header.into_file().unwrap()]).unwrap());
     let whole = quantized(Weights::from_bytes("model.safetensors", Bytes::new(bytes)).unwrap());
     // With the factors of frequencies, which follow from the configuration.
     assert_eq!(planned.decoder().unwrap(), whole.decoder().unwrap());

@@ -30,8 +30,7 @@ impl WeightTypes for Experts<'_> {
 impl Experts<'_> {
     /// The model, with experts as `convert` has them.
     fn load(&self, convert: impl Fn(&Tensor) -> Tensor) -> Model {
-        let graph =
-            self.checkpoint.decoder().unwrap().build(Output::Logits, self, PAGE_SIZE, DType::F32).unwrap();
+        let graph = self.checkpoint.model.graph(Output::Logits, self, PAGE_SIZE, DType::F32).unwrap();
         let names = graph.nodes().filter_map(|(_, node)| match &node.op {
             Op::Weight(weight) => Some(weight.name.clone()),
             _ => None,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use perihelion::driver::{DType, Tensor};
-use perihelion::models::{Decoder, Mixer, Output};
+use perihelion::models::{Decoder, Mixer, Model, Output};
 use perihelion::pipelines::config::{KVCacheStrategy, Machine, PipelineConfig, machine};
 use perihelion::pipelines::{
     Batch, Embedder, EmbeddingModel, EmbeddingParameters, EmbeddingText, Error, Pooling, Runner, Slice,
@@ -23,7 +23,8 @@ fn logits(
     weights: &HashMap<String, Tensor>,
     chunks: &[usize],
 ) -> Vec<f32> {
-    let graph = decoder.build(Output::Logits, &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
+    let whole = Model::from(decoder.clone());
+    let graph = whole.graph(Output::Logits, &golden.checkpoint(), PAGE_SIZE, DType::F32).unwrap();
     let model = session(2).load(&graph, weights).unwrap();
     let mut runner = Runner::new(model, 5, decoder.vocab).unwrap();
     let (mut logits, mut done) = (Vec::new(), 0);

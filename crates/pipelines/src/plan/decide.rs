@@ -316,7 +316,7 @@ fn encoding_of(
         let name = files[0].file_name().unwrap_or_default().to_string_lossy();
         // Beside headers alone there is nothing on this machine.
         let here = if weights.has_values() { files } else { &[] };
-        return Content::of_weights([weights], here).of_file_named(&name).map(Some);
+        return Content::from_weights([weights], here).encoding_of_file(&name).map(Some);
     }
     let mut bytes = BTreeMap::new();
     for (_, tensor) in weights.tensors().filter(|(_, tensor)| tensor.shape().rank() >= 2) {

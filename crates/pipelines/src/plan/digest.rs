@@ -40,7 +40,7 @@ impl Plan {
         hasher.update(format!("{facts:?} {:?}", self.config.weights_dtype).as_bytes());
         let entries = std::fs::read_dir(self.folder()).into_iter().flatten().flatten();
         let mut weights: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        weights.retain(|path| WeightsFormat::of_file_name(path).is_some());
+        weights.retain(|path| WeightsFormat::from_file_name(path).is_some());
         weights.sort();
         // One that cannot be read is an error of Transformers.
         weights.iter().filter_map(|path| WeightFile::open(path).ok()).for_each(|file| {

@@ -80,7 +80,7 @@ impl Identity {
         let weights = checkpoint.loaded_weights();
         let encoding = match checkpoint.quantizer() {
             // As of the GGUF file that would hold them.
-            Some(_) => Content::of_weights([weights], &[] as &[&Path]).encoding,
+            Some(_) => Content::from_weights([weights], &[] as &[&Path]).encoding,
             None => config.quantization_encoding,
         };
         let encoding = encoding.map_or_else(String::new, |encoding| encoding.to_string());
@@ -231,7 +231,7 @@ pub(super) fn check_model(
     } else if let Some(path) = &config.save_to_serialized_model_path
         && let Some(own) = own_files(config, folder).find(|own| is_same(own, path))
     {
-        let fix = format!("that is {}, of which the model is made: give another file", own.display());
+        let fix = format!("{} is one of the model's own files: choose another path", own.display());
         problems.add("save_to_serialized_model_path", path.display(), fix);
     }
 }
@@ -299,7 +299,7 @@ pub(super) fn weights_of_artifact(path: &Path) -> Result<Weights, Error> {
     };
     let mut header = FileHeader::new(path.display().to_string(), u64::from_le_bytes(*size));
     header.push(first);
-    Ok(Weights::of_files(vec![header.into_file()?])?)
+    Ok(Weights::from_files(vec![header.into_file()?])?)
 }
 
 /// Whether weights are those that [`weights_of_artifact`] reads.
@@ -328,7 +328,7 @@ fn describe(checkpoint: &Checkpoint, folder: &Path) -> Option<Vec<u8>> {
         let values = (tensor.shape().rank() < 2).then(|| tensor.clone());
         (name.to_string(), tensor.dtype(), *tensor.shape(), values)
     };
-    let header = FileHeader::of_gguf("", &metadata, weights.tensors().map(describe).collect()).ok()?;
+    let header = FileHeader::from_gguf("", &metadata, weights.tensors().map(describe).collect()).ok()?;
     Some([&header.size().to_le_bytes()[..], header.bytes()].concat())
 }
 

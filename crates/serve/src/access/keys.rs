@@ -93,7 +93,7 @@ impl Keys {
         Ok(Keys { file: Some(path.to_path_buf()), listed, ..self })
     }
 
-    /// A new key that nobody can guess, and its line in a file of keys.
+    /// A new random key, and its line in a file of keys.
     ///
     /// # Errors
     /// If the name or a scope cannot stand in such a line.

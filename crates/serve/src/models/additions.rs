@@ -28,7 +28,7 @@ impl Models {
             ApiError::invalid("model", format!("`{}` {problem}", shown.escape_debug()))
         };
         let how = "is no repository of a hub: give owner/name, with :LABEL for one of its encodings";
-        let parsed = ModelName::of_hub(name.strip_suffix(":latest").unwrap_or(name));
+        let parsed = ModelName::from_hub(name.strip_suffix(":latest").unwrap_or(name));
         match parsed.map_err(|_| wrong(how))? {
             ModelName::Repo(repo) if repo.file.is_some() => {
                 Err(wrong("is a file: give the repository it is in"))
@@ -96,7 +96,7 @@ impl Models {
 
     /// Deletes a repository from the cache of the hub, unless another listed model is of it.
     fn delete_files(&self, name: &str) -> Result<(), sources::Error> {
-        let id = |name: &str| match ModelName::of_hub(name) {
+        let id = |name: &str| match ModelName::from_hub(name) {
             Ok(ModelName::Repo(name)) => Some(name.repo.id().to_string()),
             _ => None,
         };
@@ -201,7 +201,7 @@ impl Models {
             ..RepoOptions::default()
         };
         let encoding = self.settings.defaults.quantization_encoding;
-        let pull = HuggingFaceRepo::of_name(ModelName::Repo(name.clone()), options)
+        let pull = HuggingFaceRepo::from_name(ModelName::Repo(name.clone()), options)
             .and_then(|repo| Pull::plan(repo, &Wanted { encoding, ..Wanted::default() }))
             .map_err(pipelines::Error::from)?;
         // A model that cannot run here is not fetched: headers say enough.

@@ -29,7 +29,7 @@ pub(super) struct ResidencyTerms {
     pub(super) pinned: bool,
 }
 
-/// An event or a wish that the residency decides on.
+/// An event or a request that the residency decides on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     /// The server lists a model, from now on or with other settings.

@@ -113,7 +113,7 @@ impl ModelInfo {
     pub fn from_json(url: &str, json: &[u8]) -> Result<ModelInfo, Error> {
         let problem = |problem: String| Error::Protocol { url: url.to_string(), problem };
         let answer: Answer = serde_json::from_slice(json)
-            .map_err(|error| problem(format!("not what a hub answers: {error}")))?;
+            .map_err(|error| problem(format!("not the answer of a hub: {error}")))?;
         if !is_commit(&answer.sha) {
             return Err(problem(format!("`{}` is not the id of a commit", answer.sha.escape_debug())));
         }
@@ -179,6 +179,6 @@ mod tests {
         for sha in ["../..", "main", ""] {
             assert!(read(serde_json::json!({"id": "a/b", "sha": sha})).is_err());
         }
-        assert!(read(serde_json::json!([])).unwrap_err().to_string().contains("not what a hub answers"));
+        assert!(read(serde_json::json!([])).unwrap_err().to_string().contains("not the answer of a hub"));
     }
 }

@@ -265,7 +265,7 @@ impl Online {
         let Some(snapshot) = self.snapshot()? else { return Ok(None) };
         let files = snapshot.files()?;
         let weights = files.iter().map(|file| file.name.as_str());
-        let sets = sets(weights.filter(|name| WeightsFormat::of_file_name(name).is_some()));
+        let sets = sets(weights.filter(|name| WeightsFormat::from_file_name(name).is_some()));
         let whole = !sets.is_empty() && sets.iter().all(|set| is_complete(set));
         Ok(whole.then_some(files))
     }

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
@@ -57,16 +57,16 @@ impl WebFile {
         let Some((scheme, rest)) = url.split_once("://") else { return refuse("give an address") };
         let (path, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let Some((server, path)) = path.split_once('/') else {
-            return refuse("the address names no file: give that of a file of weights");
+            return refuse("the address names no file: give the address of a weights file");
         };
         if server.contains('@') {
             return refuse(
-                "addresses with a user or a password are not taken: download the file and give its path",
+                "addresses with a user name or password are not supported: download the file and give its path",
             );
         }
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let name = decoded(name);
-        if WeightsFormat::of_file_name(&name).is_none() {
+        if WeightsFormat::from_file_name(&name).is_none() {
             return refuse("the address must end in .gguf, .safetensors, .bin, .pt or .pth");
         }
         file_path(&name)?;
@@ -77,7 +77,7 @@ impl WebFile {
             Some(digest) if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 Some(digest.to_ascii_lowercase())
             }
-            Some(_) => return refuse("sha256= wants the 64 hexadecimal digits of a SHA-256"),
+            Some(_) => return refuse("the 64 hexadecimal digits of a SHA-256 must follow sha256="),
             None => None,
         };
         let scheme = scheme.to_ascii_lowercase();
@@ -112,6 +112,7 @@ impl WebFile {
     }
 
     /// The file's name in messages: its address.
+    #[cfg(feature = "hub")]
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -191,7 +192,7 @@ impl WebFile {
 
     /// The folder in the cache.
     #[cfg(feature = "hub")]
-    pub(super) fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &std::path::Path {
         &self.folder
     }
 

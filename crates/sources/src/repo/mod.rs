@@ -73,17 +73,17 @@ impl HuggingFaceRepo {
         let text = repo_id.into();
         let name = match options.repo_type {
             Some(RepoType::Local) => ModelName::Path(PathBuf::from(text)),
-            Some(RepoType::Online) => ModelName::of_hub(&text)?,
+            Some(RepoType::Online) => ModelName::from_hub(&text)?,
             None => ModelName::parse(&text)?,
         };
-        HuggingFaceRepo::of_name(name, options)
+        HuggingFaceRepo::from_name(name, options)
     }
 
     /// As [`HuggingFaceRepo::open`], of a name that was parsed.
     ///
     /// # Errors
     /// As [`HuggingFaceRepo::new`], and if the options have another revision than the name.
-    pub fn of_name(name: ModelName, options: RepoOptions) -> Result<HuggingFaceRepo, Error> {
+    pub fn from_name(name: ModelName, options: RepoOptions) -> Result<HuggingFaceRepo, Error> {
         let name = match &options.revision {
             Some(revision) => name.at(revision)?,
             None => name,
@@ -220,12 +220,12 @@ impl HuggingFaceRepo {
     /// contradicts.
     pub fn encoding_for_file(&self, file: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
         let name = portable(file.as_ref());
-        if WeightsFormat::of_file_name(&name).is_none() {
+        if WeightsFormat::from_file_name(&name).is_none() {
             let problem = "not a weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
             return Err(Error::UnknownEncoding { file: name, problem });
         }
         if let Some(path) = self.cached(&name)? {
-            return Ok(Content::of(&[path])?.of_file_named(&name)?.0);
+            return Ok(Content::open(&[path])?.encoding_of_file(&name)?.0);
         }
         if !self.file_exists(&name)? {
             return Err(self.missing(&name));
@@ -301,7 +301,7 @@ impl HuggingFaceRepo {
     /// # Errors
     /// If a file is not there, has no header (PyTorch), is damaged, or cannot be fetched.
     pub fn headers(&self, filenames: &[String]) -> Result<Weights, Error> {
-        Ok(Weights::of_files(self.header_files(filenames)?)?)
+        Ok(Weights::from_files(self.header_files(filenames)?)?)
     }
 
     /// The files of [`HuggingFaceRepo::headers`].
@@ -466,7 +466,7 @@ impl RepoLocation {
             return Ok(RepoLocation::Local { root: path.to_path_buf(), file: None });
         }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if WeightsFormat::of_file_name(name).is_none() {
+        if WeightsFormat::from_file_name(name).is_none() {
             let problem = "not a folder or weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
             return Err(Error::UnknownEncoding { file: path.display().to_string(), problem });
         }
@@ -495,7 +495,7 @@ impl fmt::Debug for HuggingFaceRepo {
 /// Whether a file is the one that the repository consists of, a part of the same set, or next to it without being
 /// weights (configuration, tokenizer).
 fn belongs_to(name: &str, only: &str) -> bool {
-    name == only || WeightsFormat::of_file_name(name).is_none() || sets([name, only]).len() == 1
+    name == only || WeightsFormat::from_file_name(name).is_none() || sets([name, only]).len() == 1
 }
 
 /// The files of models, by format.

@@ -108,7 +108,7 @@ impl HuggingFaceRepo {
             }
             return Ok(());
         }
-        match Content::of(&paths) {
+        match Content::open(&paths) {
             Ok(content) => (model.encoding, model.problem) = (content.encoding, content.problem()),
             Err(error) => model.problem = Some(error.to_string()),
         }
@@ -181,7 +181,7 @@ fn is_meant(name: &str, meant: &str) -> bool {
 fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>, in_folders: bool) -> FilesByFormat<String> {
     let mut files: FilesByFormat<String> = FORMATS.into_iter().map(|format| (format, Vec::new())).collect();
     for name in names {
-        if let Some(format) = WeightsFormat::of_file_name(name)
+        if let Some(format) = WeightsFormat::from_file_name(name)
             && is_weights(format, name, in_folders)
         {
             files[&format].push(name.to_string());
@@ -199,7 +199,7 @@ fn weight_files<'a>(names: impl IntoIterator<Item = &'a str>, in_folders: bool) 
 fn indexes(files: &[RepoFile]) -> Vec<(WeightsFormat, &str)> {
     let index = |file: &'_ RepoFile| {
         let stem = file.name.strip_suffix(INDEX).filter(|stem| !stem.contains('/'))?;
-        WeightsFormat::of_file_name(stem).filter(|format| *format != WeightsFormat::Gguf)
+        WeightsFormat::from_file_name(stem).filter(|format| *format != WeightsFormat::Gguf)
     };
     let mut indexes: Vec<(WeightsFormat, &str)> =
         files.iter().filter_map(|file| Some((index(file)?, file.name.as_str()))).collect();

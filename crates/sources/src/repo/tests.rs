@@ -201,7 +201,7 @@ fn the_content_of_a_file_decides() {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
     let path = folder.path().join("tiny-Q6_K.gguf");
-    assert!(matches!(SupportedEncoding::of_file(path), Err(Error::Contradiction { .. })));
+    assert!(matches!(SupportedEncoding::from_file(path), Err(Error::Contradiction { .. })));
     // What cannot be read does not hide the rest.
     assert_eq!(repo.supported_encodings().unwrap(), [Gptq, Float16, Float32, Q4K, Q8_0, Q4_0]);
 }
@@ -379,7 +379,7 @@ fn an_alternate_encoding_is_told_in_the_log() {
 fn names_of_mixtures_are_no_contradiction() {
     let mixtures = ["x-UD-Q4_K_XL.gguf", "x-Q4_K_L.gguf"];
     let folder = folder(&[mixtures[0], mixtures[1], "x-Q6_K.gguf"].map(|name| (name, q4_0_file())));
-    let named = |name: &str| Content::of(&[folder.path().join(name)]).unwrap().of_file_named(name);
+    let named = |name: &str| Content::open(&[folder.path().join(name)]).unwrap().encoding_of_file(name);
     for name in mixtures {
         let (encoding, warning) = named(name).unwrap();
         assert_eq!(encoding, Q4_0);

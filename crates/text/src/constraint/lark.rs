@@ -32,8 +32,8 @@ pub(super) fn prepare(grammar: &str, tokenizer: &Tokenizer) -> Result<String, Co
         return Err(refuse(format!("the grammar has {} bytes; the limit is {MAX_BYTES}", grammar.len())));
     }
     let mut scan = Scan { grammar, position: 0, prepared: String::new(), depth: 0, negations: 0 };
-    while let Some(part) = scan.next_part() {
-        scan.take(part, tokenizer)?;
+    while let Some(lexeme) = scan.next_lexeme() {
+        scan.take(lexeme, tokenizer)?;
     }
     if grammar.lines().count() > MAX_DEFINITIONS {
         return Err(refuse(format!("the grammar has more than {MAX_DEFINITIONS} lines")));
@@ -50,9 +50,9 @@ fn refuse(problem: impl Into<String>) -> ConstraintError {
     ConstraintError::new("grammar", problem)
 }
 
-/// A part of a grammar that is looked at as a whole.
+/// A piece of a grammar that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part<'a> {
+enum Lexeme<'a> {
     /// A string, an expression, a comment or a word.
     Other(&'a str),
     /// A word after `%`, which JSON may follow.
@@ -76,39 +76,39 @@ impl<'a> Scan<'a> {
         &self.grammar[self.position..]
     }
 
-    fn next_part(&mut self) -> Option<Part<'a>> {
+    fn next_lexeme(&mut self) -> Option<Lexeme<'a>> {
         let rest = self.rest();
         let first = rest.chars().next()?;
-        let part = match first {
-            '"' => Part::Other(&rest[..delimited(rest, '"')]),
-            '/' if !rest.starts_with("//") => Part::Other(&rest[..delimited(rest, '/')]),
-            '#' | '/' => Part::Other(&rest[..rest.find('\n').unwrap_or(rest.len())]),
-            '%' => Part::Directive(&rest[..1 + letters(&rest[1..])]),
+        let lexeme = match first {
+            '"' => Lexeme::Other(&rest[..delimited(rest, '"')]),
+            '/' if !rest.starts_with("//") => Lexeme::Other(&rest[..delimited(rest, '/')]),
+            '#' | '/' => Lexeme::Other(&rest[..rest.find('\n').unwrap_or(rest.len())]),
+            '%' => Lexeme::Directive(&rest[..1 + letters(&rest[1..])]),
             '<' => match rest[1..].find(|c: char| matches!(c, '<' | '>') || c.is_whitespace()) {
-                Some(end) if end > 0 && rest[1 + end..].starts_with('>') => Part::Token(&rest[..end + 2]),
-                _ => Part::Character('<'),
+                Some(end) if end > 0 && rest[1 + end..].starts_with('>') => Lexeme::Token(&rest[..end + 2]),
+                _ => Lexeme::Character('<'),
             },
-            _ => Part::Character(first),
+            _ => Lexeme::Character(first),
         };
-        self.position += match part {
-            Part::Other(text) | Part::Directive(text) | Part::Token(text) => text.len(),
-            Part::Character(c) => c.len_utf8(),
+        self.position += match lexeme {
+            Lexeme::Other(text) | Lexeme::Directive(text) | Lexeme::Token(text) => text.len(),
+            Lexeme::Character(c) => c.len_utf8(),
         };
-        Some(part)
+        Some(lexeme)
     }
 
-    fn take(&mut self, part: Part<'_>, tokenizer: &Tokenizer) -> Result<(), ConstraintError> {
-        match part {
-            Part::Other(text) => self.prepared.push_str(text),
-            Part::Directive(name) => {
+    fn take(&mut self, lexeme: Lexeme<'_>, tokenizer: &Tokenizer) -> Result<(), ConstraintError> {
+        match lexeme {
+            Lexeme::Other(text) => self.prepared.push_str(text),
+            Lexeme::Directive(name) => {
                 self.prepared.push_str(name);
                 self.directive(name)?;
             }
-            Part::Token(name) => {
+            Lexeme::Token(name) => {
                 let token = self.token(name, tokenizer)?;
                 self.prepared.push_str(&token);
             }
-            Part::Character(c) => {
+            Lexeme::Character(c) => {
                 self.nest(c)?;
                 self.prepared.push(c);
             }

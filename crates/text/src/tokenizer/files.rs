@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::companions::Companions;
-use super::hugging_face::{self, File};
+use super::hugging_face::{self, TokenizerJson};
 use super::sentencepiece_model::{self, SentencePieceFile};
 use super::tiktoken::{self, RankedVocabulary};
 use super::{Tokenizer, lists, read};
@@ -57,13 +57,13 @@ enum Kind {
 /// The contents of the files.
 pub(super) enum Contents<'f> {
     /// A `tokenizer.json`, or lists that say the same.
-    HuggingFace(Box<File<'f>>),
+    HuggingFace(Box<TokenizerJson<'f>>),
     Ranked(RankedVocabulary),
     SentencePiece(SentencePieceFile),
 }
 
-impl<'f> From<File<'f>> for Contents<'f> {
-    fn from(file: File<'f>) -> Self {
+impl<'f> From<TokenizerJson<'f>> for Contents<'f> {
+    fn from(file: TokenizerJson<'f>) -> Self {
         Contents::HuggingFace(Box::new(file))
     }
 }
@@ -172,8 +172,8 @@ impl Kind {
 }
 
 /// A `tokenizer.json`, and the tokens that the files next to it add.
-fn with_added_tokens<'f>(bytes: &'f [u8], companions: &Companions) -> Result<File<'f>, String> {
-    let mut file: File<'f> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+fn with_added_tokens<'f>(bytes: &'f [u8], companions: &Companions) -> Result<TokenizerJson<'f>, String> {
+    let mut file: TokenizerJson<'f> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let more = companions.added_tokens(&file.added_tokens, false)?;
     file.added_tokens.extend(more);
     Ok(file)

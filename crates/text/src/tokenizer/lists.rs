@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::companions::Companions;
-use super::hugging_face::{File, Merge, ModelFile, Text, Vocab};
+use super::hugging_face::{Merge, ModelFile, Text, TokenizerJson, Vocab};
 
 /// What the class of a tokenizer does with a `vocab.json` and its merges.
 struct MergedClass {
@@ -93,7 +93,7 @@ pub(super) fn merged<'f>(
     vocab: &'f [u8],
     merges: &'f str,
     companions: &mut Companions,
-) -> Result<File<'f>, String> {
+) -> Result<TokenizerJson<'f>, String> {
     let class = merged_class(companions)?;
     companions.set_defaults(class.special);
     let vocab: Vocab<'f> = serde_json::from_slice(vocab).map_err(|error| error.to_string())?;
@@ -117,12 +117,12 @@ pub(super) fn merged<'f>(
         merges: Some(lines.map(|line| Merge::Line(Text(line.into()))).collect()),
         ..ModelFile::new("BPE", vocab)
     };
-    let mut file = File {
+    let mut file = TokenizerJson {
         normalizer,
         pre_tokenizer,
         decoder: json!({"type": "ByteLevel"}),
         added_tokens: companions.added_tokens(&[], false)?,
-        ..File::new(model)
+        ..TokenizerJson::new(model)
     };
     if class.style == Style::Roberta {
         let pair = |key: &str| named(&file, companions, key);
@@ -154,7 +154,7 @@ fn merged_class(companions: &Companions) -> Result<&'static MergedClass, String>
 }
 
 /// A `vocab.txt`, one token a line, as a `tokenizer.json` that says the same.
-pub(super) fn words<'f>(bytes: &'f [u8], companions: &mut Companions) -> Result<File<'f>, String> {
+pub(super) fn words<'f>(bytes: &'f [u8], companions: &mut Companions) -> Result<TokenizerJson<'f>, String> {
     let class = companions.class();
     let is_bert = WORD_PIECE.iter().any(|name| class.strip_prefix(name) == Some("Tokenizer"));
     if !is_bert && !GENERAL.contains(&class) {
@@ -170,7 +170,7 @@ pub(super) fn words<'f>(bytes: &'f [u8], companions: &mut Companions) -> Result<
         unk_token: companions.text("unk_token").map(str::to_string),
         ..ModelFile::new("WordPiece", Vocab::Ids(tokens))
     };
-    let mut file = File {
+    let mut file = TokenizerJson {
         normalizer: json!({
             "type": "BertNormalizer",
             "handle_chinese_chars": flag("tokenize_chinese_chars", true),
@@ -180,7 +180,7 @@ pub(super) fn words<'f>(bytes: &'f [u8], companions: &mut Companions) -> Result<
         pre_tokenizer: json!({"type": "BertPreTokenizer"}),
         decoder: json!({"type": "WordPiece", "prefix": "##"}),
         added_tokens: companions.added_tokens(&[], false)?,
-        ..File::new(model)
+        ..TokenizerJson::new(model)
     };
     let pair = |key: &str| named(&file, companions, key);
     let (sep, cls) = (pair("sep_token")?, pair("cls_token")?);
@@ -189,7 +189,7 @@ pub(super) fn words<'f>(bytes: &'f [u8], companions: &mut Companions) -> Result<
 }
 
 /// A special token and its id, for a post-processor.
-fn named(file: &File<'_>, companions: &Companions, key: &str) -> Result<(String, u32), String> {
+fn named(file: &TokenizerJson<'_>, companions: &Companions, key: &str) -> Result<(String, u32), String> {
     let text = companions.text(key).ok_or_else(|| format!("{key} is missing"))?;
     let id = file.id_of(text).ok_or_else(|| format!("{key} is {text:?}, which is no token"))?;
     Ok((text.to_string(), id))

@@ -13,7 +13,7 @@ use weights::{MetaValue, Metadata, Strings};
 use super::base64::base64;
 use super::byte_level::char_of_byte;
 use super::files::{Contents, TokenizerFiles};
-use super::hugging_face::{File, Vocab};
+use super::hugging_face::{TokenizerJson, Vocab};
 use super::normalizer::SPACE_MARK;
 use super::pre_tokenizer::PreTokenizer;
 use super::sentencepiece_model::SentencePieceFile;
@@ -289,7 +289,7 @@ fn of_ranks(source: &Tokenizer, ranked: &RankedVocabulary) -> Result<Vocabulary,
 }
 
 /// The tokens of a `tokenizer.json`, normal ones unless they were added.
-fn tokens(source: &Tokenizer, file: &File<'_>) -> Vocabulary {
+fn tokens(source: &Tokenizer, file: &TokenizerJson<'_>) -> Vocabulary {
     let token = |id| Some((source.token(id)?.into_owned(), TokenType::Normal));
     let mut tokens: Vec<_> = (0..source.vocab_size() as u32).map(token).collect();
     for added in &file.added_tokens {
@@ -301,7 +301,10 @@ fn tokens(source: &Tokenizer, file: &File<'_>) -> Vocabulary {
     Vocabulary { tokens, ..Vocabulary::default() }
 }
 
-fn of_byte_level(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'static str, Vocabulary), Problem> {
+fn of_byte_level(
+    file: &TokenizerJson<'_>,
+    mut vocabulary: Vocabulary,
+) -> Result<(&'static str, Vocabulary), Problem> {
     for pair in file.model.pairs() {
         let (a, b) = pair?;
         if a.contains(' ') || b.contains(' ') {
@@ -315,7 +318,7 @@ fn of_byte_level(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'stati
 
 /// BPE on characters and bytes, with marked spaces: SentencePiece's, which orders merges by the scores of tokens.
 fn of_marked_bpe(
-    file: &File<'_>,
+    file: &TokenizerJson<'_>,
     mut vocabulary: Vocabulary,
     pieces: Option<SentencePieceFile>,
 ) -> Result<(&'static str, Vocabulary), Problem> {
@@ -356,7 +359,7 @@ fn of_marked_bpe(
     Ok(("llama", vocabulary))
 }
 
-fn of_word_piece(file: &File<'_>, mut vocabulary: Vocabulary) -> Vocabulary {
+fn of_word_piece(file: &TokenizerJson<'_>, mut vocabulary: Vocabulary) -> Vocabulary {
     let unknown = file.model.unk_token.as_deref().unwrap_or("[UNK]");
     let prefix = file.model.continuing_subword_prefix.as_deref().unwrap_or("##");
     for (id, entry) in vocabulary.tokens.iter_mut().enumerate() {
@@ -376,7 +379,10 @@ fn of_word_piece(file: &File<'_>, mut vocabulary: Vocabulary) -> Vocabulary {
 }
 
 /// SentencePiece's Unigram. Which spaces count is tried out.
-fn of_unigram(file: &File<'_>, mut vocabulary: Vocabulary) -> Result<(&'static str, Vocabulary), Problem> {
+fn of_unigram(
+    file: &TokenizerJson<'_>,
+    mut vocabulary: Vocabulary,
+) -> Result<(&'static str, Vocabulary), Problem> {
     if let Vocab::Scores(entries) = &file.model.vocab {
         vocabulary.scores = entries.iter().map(|(_, score)| *score as f32).collect();
     }

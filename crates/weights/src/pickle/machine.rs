@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
             b'b' => self.build()?,
             other => {
                 return unsupported!(
-                    "the pickle has opcode {other:#04x} at byte {start}, which state dicts do without"
+                    "unsupported pickle opcode {other:#04x} at byte {start} (state dicts never use it)"
                 );
             }
         }

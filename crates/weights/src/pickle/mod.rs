@@ -18,7 +18,7 @@ use crate::error::Problem;
 /// The longest pickle: far above the names and shapes of any model.
 const MAX_BYTES: usize = 1 << 28;
 
-/// One value. What has contents is a reference into the pickle that it came from.
+/// One value. A container is a reference into the pickle that it came from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value {
     None,

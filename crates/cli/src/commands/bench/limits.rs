@@ -8,7 +8,7 @@ use pipelines::{MemoryBytes, OutOfMemory, Plan};
 
 use super::{Arguments, BATCH_PROMPT, BATCH_TOKENS, Work};
 use crate::exit::NoMemory;
-use crate::model::Source;
+use crate::model::ModelSource;
 
 /// The limits of all works. Prints the context length.
 pub(super) struct Limits {
@@ -23,7 +23,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// The limits of a model.
-    pub(super) fn new(source: &Source, plan: &Plan) -> Result<Limits, OutOfMemory> {
+    pub(super) fn new(source: &ModelSource, plan: &Plan) -> Result<Limits, OutOfMemory> {
         let (max_length, context) = (plan.max_length()?, plan.context_length());
         // The measured batches are larger than the configured one.
         let at_once = source.config().max_ce_batch_size;

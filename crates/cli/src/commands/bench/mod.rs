@@ -108,7 +108,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Print the time of each kernel instead
     ///
-    /// The kernels are those of a prompt of the first length, and of a decode step after it.
+    /// Profiles one prompt (the first length given) and the decode step after it.
     #[arg(long, conflicts_with_all = ["json", "output"])]
     profile: bool,
     /// Measure prefix caching instead
@@ -384,7 +384,7 @@ mod tests {
     fn decode_is_timed_from_when_all_sequences_have_started() {
         let session = model::session(1).unwrap();
         let progress = Progress::new(true);
-        let plan = model::Source::built_in().plan_and_fetch(&progress).unwrap();
+        let plan = model::ModelSource::built_in().plan_and_fetch(&progress).unwrap();
         let model = model::load(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
         let interrupt = Interrupt::listen().unwrap();
         let plan = model.plan().with(|config| config.max_ce_batch_size(2_usize)).unwrap();

@@ -9,7 +9,7 @@ use pipelines::{MemoryBytes, Plan};
 use serde_json::{Value, json};
 
 use crate::exit::one_line;
-use crate::model::Source;
+use crate::model::ModelSource;
 use crate::version;
 
 /// An output format.
@@ -54,7 +54,7 @@ const COLUMNS: [&str; 9] =
 
 impl Report {
     /// A report without figures.
-    pub(super) fn new(source: &Source, plan: &Plan, session: &InferenceSession) -> Report {
+    pub(super) fn new(source: &ModelSource, plan: &Plan, session: &InferenceSession) -> Report {
         let device = &session.devices()[0];
         let stored = plan.config().quantization_encoding.map(SupportedEncoding::name);
         let encoding = plan.config().quantize.map(|mix| mix.name).or(stored);

@@ -7,7 +7,7 @@ use anyhow::Context;
 use pipelines::Usage;
 
 use super::answer::{Answer, rate};
-use super::thinking::{Part, ThoughtSplitter};
+use super::thinking::{Segment, ThoughtSplitter};
 use crate::exit::Interrupted;
 use crate::output::{self, TextOutput};
 use crate::progress::Progress;
@@ -102,7 +102,7 @@ impl Display {
         let parts = if self.thoughts.split {
             self.thoughts.splitter.push(text)
         } else {
-            vec![Part::Text(text.to_string())]
+            vec![Segment::Text(text.to_string())]
         };
         self.write(parts).context("cannot write to standard output")
     }
@@ -140,21 +140,21 @@ impl Display {
         self.output.end(&mut std::io::stdout().lock())
     }
 
-    fn write(&mut self, parts: Vec<Part>) -> std::io::Result<()> {
+    fn write(&mut self, parts: Vec<Segment>) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         for part in parts {
             match part {
-                Part::Thought(text) if self.thoughts.folded => {
+                Segment::Thought(text) if self.thoughts.folded => {
                     self.thoughts.hidden += text.chars().count();
                     self.progress.phase("thinking");
                 }
-                Part::Thought(text) if self.thoughts.dim => {
+                Segment::Thought(text) if self.thoughts.dim => {
                     write!(out, "{DIM}")?;
                     self.output.write(&mut out, &text)?;
                     write!(out, "{NOT_DIM}")?;
                 }
-                Part::Thought(text) => self.output.write(&mut out, &text)?,
-                Part::Text(text) => {
+                Segment::Thought(text) => self.output.write(&mut out, &text)?,
+                Segment::Text(text) => {
                     let hidden = std::mem::take(&mut self.thoughts.hidden);
                     if hidden > 0 {
                         self.progress.clear();

@@ -16,12 +16,12 @@ use pipelines::{Error, Plan, Request, TextGenerator};
 use crate::command_profile;
 use crate::conversation::TemplateArguments;
 use crate::exit::{self, Interrupted, Usage};
-use crate::form::FormFlags;
 use crate::interrupt::{self, Interrupt};
-use crate::model::{self, Source, ThreadArguments};
+use crate::model::{self, ModelSource, ThreadArguments};
 use crate::progress::Progress;
 use crate::sampling::SamplingArguments;
 use crate::settings::{ModelAndTexts, ModelFlags, ModelPath};
+use crate::structured_output::StructuredOutputFlags;
 use command::Command;
 use display::{Display, note};
 use input::{Input, Reader};
@@ -114,7 +114,7 @@ struct ChatArguments {
     #[arg(long, hide_short_help = true)]
     no_history: bool,
     #[command(flatten)]
-    form: FormFlags,
+    structured_output: StructuredOutputFlags,
     #[command(flatten)]
     sampling: SamplingArguments,
 }
@@ -142,7 +142,11 @@ pub(crate) fn run_model(arguments: &RunArguments) -> anyhow::Result<()> {
 }
 
 /// Holds a conversation: of one message if there is one, else of those on standard input.
-fn converse(mut source: Source, arguments: &ChatArguments, message: Option<String>) -> anyhow::Result<()> {
+fn converse(
+    mut source: ModelSource,
+    arguments: &ChatArguments,
+    message: Option<String>,
+) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     set_defaults(&mut source)?;
     let mut session = open(&source, arguments, interrupt.clone(), message.is_some())?;
@@ -202,7 +206,7 @@ fn next(reader: &mut Reader, interrupt: &Interrupt) -> anyhow::Result<Input> {
 
 /// Loads the model. One message needs no chat template.
 fn open(
-    source: &Source,
+    source: &ModelSource,
     arguments: &ChatArguments,
     interrupt: Interrupt,
     one_message: bool,
@@ -222,8 +226,8 @@ fn open(
     let request = request(arguments, source, &plan)?;
     let max_length = plan.max_length()?;
     let model = model::load(model::compile(&session, plan)?, &session, &progress)?;
-    if let Some(form) = &request.constraint {
-        model.grammars().compile(form)?;
+    if let Some(constraint) = &request.constraint {
+        model.grammars().compile(constraint)?;
     }
     if !one_message {
         // While the first message is typed. Calls find out if it fails.
@@ -236,7 +240,7 @@ fn open(
 }
 
 /// Sets the defaults of a conversation that depend on the model.
-fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
+fn set_defaults(source: &mut ModelSource) -> anyhow::Result<()> {
     if source.is_built_in() {
         source.default_to("max_new_tokens", &BUILT_IN_MAX_NEW_TOKENS.into())?;
     }
@@ -244,10 +248,10 @@ fn set_defaults(source: &mut Source) -> anyhow::Result<()> {
 }
 
 /// The settings that all answers share.
-fn request(arguments: &ChatArguments, source: &Source, plan: &Plan) -> anyhow::Result<Request> {
+fn request(arguments: &ChatArguments, source: &ModelSource, plan: &Plan) -> anyhow::Result<Request> {
     // Without a limit, an answer may fill the context.
     let max_new_tokens = Some(model::max_new_tokens(plan).unwrap_or(usize::MAX));
-    let constraint = arguments.form.constraint()?;
+    let constraint = arguments.structured_output.constraint()?;
     Ok(Request { max_new_tokens, constraint, ..arguments.sampling.request(source, plan) })
 }
 

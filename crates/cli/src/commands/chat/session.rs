@@ -191,11 +191,11 @@ impl Session {
         let tokenizer = self.generator.model().tokenizer();
         // If it cannot be rendered, the generator says why.
         let prompt = chat.render(&self.template, Some(tokenizer)).unwrap_or_default();
-        if let Some(form) = &parameters.constraint {
-            // Thoughts have no form.
+        if let Some(constraint) = &parameters.constraint {
+            // Thoughts are not constrained.
             let format = self.generator.answer_format();
             let phase = format.reasoning.map_or(ReasoningPhase::After, |own| own.phase(&prompt, None));
-            parameters.constraint = Some(format.form(form, phase, tokenizer).map_err(Error::from)?);
+            parameters.constraint = Some(format.form(constraint, phase, tokenizer).map_err(Error::from)?);
         }
         display.begin(ThoughtSplitter::is_opened_by(&prompt));
         self.interrupt.watch();

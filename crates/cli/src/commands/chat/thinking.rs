@@ -6,7 +6,7 @@ const CLOSE: &str = "</think>";
 
 /// A part of an answer. The tags belong to the thought.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Segment {
     Thought(String),
     Text(String),
 }
@@ -31,19 +31,19 @@ impl ThoughtSplitter {
     }
 
     /// The parts that are certain after some more text.
-    pub(super) fn push(&mut self, text: &str) -> Vec<Part> {
+    pub(super) fn push(&mut self, text: &str) -> Vec<Segment> {
         self.held.push_str(text);
         let mut parts = Vec::new();
         while let Some((body, rest)) = self.held.split_once(self.tag()) {
             let (body, rest) = (body.to_string(), rest.to_string());
             if self.inside {
-                parts.push(Part::Thought(body + CLOSE));
+                parts.push(Segment::Thought(body + CLOSE));
                 self.held = rest;
             } else {
                 if !body.is_empty() {
-                    parts.push(Part::Text(body));
+                    parts.push(Segment::Text(body));
                 }
-                parts.push(Part::Thought(OPEN.to_string()));
+                parts.push(Segment::Thought(OPEN.to_string()));
                 self.held = rest;
             }
             self.inside = !self.inside;
@@ -59,13 +59,13 @@ impl ThoughtSplitter {
     }
 
     /// What was held back, at the end of the answer.
-    pub(super) fn end(&mut self) -> Option<Part> {
+    pub(super) fn end(&mut self) -> Option<Segment> {
         let held = std::mem::take(&mut self.held);
         (!held.is_empty()).then(|| self.part(held))
     }
 
-    fn part(&self, text: String) -> Part {
-        if self.inside { Part::Thought(text) } else { Part::Text(text) }
+    fn part(&self, text: String) -> Segment {
+        if self.inside { Segment::Thought(text) } else { Segment::Text(text) }
     }
 
     fn tag(&self) -> &'static str {
@@ -80,11 +80,11 @@ mod tests {
     /// Thoughts in brackets.
     fn split(inside: bool, parts: &[&str]) -> String {
         let mut splitter = ThoughtSplitter::new(inside);
-        let mut all: Vec<Part> = parts.iter().flat_map(|part| splitter.push(part)).collect();
+        let mut all: Vec<Segment> = parts.iter().flat_map(|part| splitter.push(part)).collect();
         all.extend(splitter.end());
-        let show = |part: &Part| match part {
-            Part::Thought(text) => format!("[{text}]"),
-            Part::Text(text) => text.clone(),
+        let show = |part: &Segment| match part {
+            Segment::Thought(text) => format!("[{text}]"),
+            Segment::Text(text) => text.clone(),
         };
         all.iter().map(show).collect::<String>().replace("][", "")
     }

@@ -25,7 +25,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    pub(super) fn of_this_machine() -> Cores {
+    pub(super) fn detect() -> Cores {
         let info = read("/proc/cpuinfo").unwrap_or_default();
         let status = read("/proc/self/status").unwrap_or_default();
         let groups = read("/proc/self/cgroup").unwrap_or_default();

@@ -99,7 +99,7 @@ impl Findings {
     }
 
     fn cpu(&mut self, session: &engine::InferenceSession) {
-        let (device, cores) = (&session.devices()[0], machine::Cores::of_this_machine());
+        let (device, cores) = (&session.devices()[0], machine::Cores::detect());
         let (found, used) = (machine::instruction_sets(), device.target());
         self.line("processor", device.model_name());
         self.line("instruction sets", if found.is_empty() { "portable".into() } else { found.join(" ") });
@@ -306,7 +306,7 @@ impl Findings {
 
 /// The likeliest token after the prompt, as text.
 fn next_token(session: &engine::InferenceSession) -> anyhow::Result<String> {
-    let source = model::Source::built_in();
+    let source = model::ModelSource::built_in();
     let progress = Progress::new(true);
     let compiled = model::compile(session, source.plan_and_fetch(&progress)?)?;
     let model = model::load(compiled, session, &progress)?;

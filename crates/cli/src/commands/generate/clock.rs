@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pipelines::{EventKind, FinishReason, Request};
 
-use super::job::Job;
+use super::sample::Sample;
 
 /// Times, for the closing line.
 pub(super) struct Clock {
@@ -82,7 +82,7 @@ impl Clock {
     }
 
     /// Prints the closing line on standard error. Packing the weights after the first step took so long, if they were packed.
-    pub(super) fn report(&mut self, jobs: &[Job], request: &Request, packing: Option<Duration>) {
+    pub(super) fn report(&mut self, samples: &[Sample], request: &Request, packing: Option<Duration>) {
         self.end_step();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
@@ -93,12 +93,12 @@ impl Clock {
             facts.push(format!("packing {:.0} ms", milliseconds(packing)));
         }
         if let Some(first_token) = self.first_token {
-            let prompt = jobs.iter().map(|job| job.prompt_tokens).sum();
+            let prompt = samples.iter().map(|sample| sample.prompt_tokens).sum();
             facts.push(format!("prompt {prompt} tokens, {:.1} tok/s", rate(prompt, self.prompt)));
             facts.push(format!("first token {:.1} ms", milliseconds(first_token)));
         }
         if self.decoded > 0 {
-            let made: usize = jobs.iter().map(|job| job.tokens.len()).sum();
+            let made: usize = samples.iter().map(|sample| sample.tokens.len()).sum();
             facts.push(format!("decode {made} tokens, {:.1} tok/s", rate(self.decoded, self.decode)));
         }
         if request.sampling.params().temperature > 0.0 {

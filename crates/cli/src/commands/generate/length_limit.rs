@@ -2,8 +2,8 @@
 
 use pipelines::{FinishReason, OutOfMemory, Plan};
 
-use super::job::Job;
-use crate::model::Source;
+use super::sample::Sample;
+use crate::model::ModelSource;
 
 /// The context length of a run.
 pub(super) struct LengthLimit {
@@ -14,7 +14,7 @@ pub(super) struct LengthLimit {
 
 impl LengthLimit {
     /// The limit a model runs with.
-    pub(super) fn new(source: &Source, plan: &Plan) -> Result<LengthLimit, OutOfMemory> {
+    pub(super) fn new(source: &ModelSource, plan: &Plan) -> Result<LengthLimit, OutOfMemory> {
         let (max_length, context) = (plan.max_length()?, plan.context_length());
         let cause = if max_length >= context {
             Some("the model's context".to_string())
@@ -27,14 +27,14 @@ impl LengthLimit {
     }
 
     /// A warning if the limit ended answers, rather than the model or `max_new_tokens`.
-    pub(super) fn warning(&self, jobs: &[Job], max_new_tokens: Option<usize>) -> Option<String> {
+    pub(super) fn warning(&self, samples: &[Sample], max_new_tokens: Option<usize>) -> Option<String> {
         let cause = self.cause.as_ref()?;
-        let is_cut = |job: &&Job| {
-            job.finished == Some(FinishReason::Length)
-                && max_new_tokens.is_none_or(|most| job.tokens.len() < most)
+        let is_cut = |sample: &&Sample| {
+            sample.finished == Some(FinishReason::Length)
+                && max_new_tokens.is_none_or(|most| sample.tokens.len() < most)
         };
-        let count = jobs.iter().filter(is_cut).count();
-        let answers = match (count, jobs.len()) {
+        let count = samples.iter().filter(is_cut).count();
+        let answers = match (count, samples.len()) {
             (0, _) => return None,
             (1, 1) => "the answer was cut".to_string(),
             (count, all) => format!("{count} of {all} answers were cut"),

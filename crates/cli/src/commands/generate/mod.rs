@@ -1,10 +1,10 @@
 //! `peri generate`: continues prompts, as text or JSON.
 
 mod clock;
-mod job;
 mod length_limit;
 mod printer;
 mod request_flags;
+mod sample;
 
 use std::io::{IsTerminal, Read};
 use std::num::NonZeroUsize;
@@ -18,10 +18,10 @@ use pipelines::config::KVCacheStrategy;
 use pipelines::{AddSpecial, BatchEvent, BatchStream, ParseSpecial, Plan, Request, TextGenerator, TextModel};
 
 use clock::Clock;
-use job::Job;
 use length_limit::LengthLimit;
 use printer::Printer;
 use request_flags::RequestFlags;
+use sample::Sample;
 
 use crate::command_profile;
 use crate::exit::{self, Interrupted, Usage};
@@ -106,11 +106,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let ModelAndTexts { mut source, texts, guess } =
         arguments.model.model_and_texts(&arguments.words, model_name::names_model)?;
     let prompts = prompts(arguments, texts)?;
-    let samples = arguments.samples.get();
+    let count = arguments.samples.get();
     let begin = Instant::now();
     let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
-    let answers = prompts.len().saturating_mul(samples);
+    let answers = prompts.len().saturating_mul(count);
     source.default_to("max_cache_batch_size", &answers.clamp(1, MAX_SEQUENCES).into())?;
     if arguments.request.scores_prompts() {
         source.default_to("enable_echo", &true.into())?;
@@ -130,25 +130,25 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         model.grammars().compile(constraint)?;
     }
     let mut clock = Clock::new(begin.elapsed());
-    let (generator, mut events, mut jobs) = start(model, &request, &prompts, samples)?;
+    let (generator, mut events, mut samples) = start(model, &request, &prompts, count)?;
     let mut printer = Printer::new(arguments.json, !arguments.no_echo, arguments.request.stops().to_vec());
     interrupt.watch();
     let mut step = None;
     while let Some(event) = next(&mut events, &interrupt, step) {
         let BatchEvent { index, at, kind, .. } = event?;
         step = Some(at);
-        let job = &mut jobs[index];
-        clock.count(at, &kind, job.tokens.is_empty());
-        job.take(kind, arguments.quiet).map_err(|error| with_number(error, job, prompts.len()))?;
-        printer.show(&jobs)?;
+        let sample = &mut samples[index];
+        clock.count(at, &kind, sample.tokens.is_empty());
+        sample.take(kind, arguments.quiet).map_err(|error| with_number(error, sample, prompts.len()))?;
+        printer.show(&samples)?;
     }
-    printer.end(&jobs)?;
+    printer.end(&samples)?;
     let packing = generator.model().model().and_then(Model::packing_time);
     // The trace of a profiled model is written when the last user of the session is gone.
     generator.shutdown();
     if !arguments.quiet {
-        limit.warning(&jobs, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));
-        clock.report(&jobs, &request, packing);
+        limit.warning(&samples, request.max_new_tokens).iter().for_each(|warning| exit::warn(warning));
+        clock.report(&samples, &request, packing);
     }
     if interrupt.asked() { Err(Interrupted.into()) } else { Ok(()) }
 }
@@ -211,39 +211,39 @@ fn next(
     is_of_step.then_some(rest)
 }
 
-/// A job for each answer, and the events of all of them; `request` holds what all of them share.
+/// A sample for each answer, and the events of all of them; `request` holds what all of them share.
 fn start(
     model: Arc<TextModel>,
     request: &Request,
     prompts: &[String],
-    samples: usize,
-) -> anyhow::Result<(TextGenerator, BatchStream, Vec<Job>)> {
+    count: usize,
+) -> anyhow::Result<(TextGenerator, BatchStream, Vec<Sample>)> {
     let encode = |prompt: &String| model.tokenizer().encode(prompt, AddSpecial::Yes, ParseSpecial::Yes);
     let encoded: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_, _>>()?;
     let mut plan = model.plan().clone();
     if plan.config().cache_strategy == KVCacheStrategy::Paged {
         let memory = plan.memory()?;
-        let needed = cache_tokens(&plan, &encoded, request.max_new_tokens, samples)?;
+        let needed = cache_tokens(&plan, &encoded, request.max_new_tokens, count)?;
         let tokens = memory.cache_tokens.min(needed);
         plan = plan.with_cache_tokens(tokens);
     }
-    let (mut requests, mut jobs) = (Vec::new(), Vec::new());
+    let (mut requests, mut samples) = (Vec::new(), Vec::new());
     for (index, (prompt, encoded)) in prompts.iter().zip(encoded).enumerate() {
         let request = Request { prompt: encoded, ..request.clone() };
-        for (sample, request) in request.samples(samples)?.into_iter().enumerate() {
-            jobs.push(Job::new((index, sample), prompt, &request));
+        for (sample, request) in request.samples(count)?.into_iter().enumerate() {
+            samples.push(Sample::new((index, sample), prompt, &request));
             requests.push(request);
         }
     }
     let generator = TextGenerator::with_plan(model, &plan)?;
     let events = generator.batch(requests);
-    Ok((generator, events, jobs))
+    Ok((generator, events, samples))
 }
 
 /// An error with the number of its prompt, if the prompt was refused and there are several.
-fn with_number(error: anyhow::Error, job: &Job, count: usize) -> anyhow::Error {
-    let refused = count > 1 && !job.started;
-    if refused { error.context(format!("prompt {} of {count}", job.index + 1)) } else { error }
+fn with_number(error: anyhow::Error, sample: &Sample, count: usize) -> anyhow::Error {
+    let refused = count > 1 && !sample.started;
+    if refused { error.context(format!("prompt {} of {count}", sample.index + 1)) } else { error }
 }
 
 /// Cache tokens for as many of the longest sequences as can run at once.
@@ -251,7 +251,7 @@ fn cache_tokens(
     plan: &Plan,
     encoded: &[Vec<u32>],
     max_new_tokens: Option<usize>,
-    samples: usize,
+    count: usize,
 ) -> anyhow::Result<usize> {
     let (longest, page_size) = (plan.max_length()?, plan.config().kv_cache_page_size);
     let length = |prompt: &Vec<u32>| {
@@ -259,7 +259,7 @@ fn cache_tokens(
         tokens.min(longest).next_multiple_of(page_size)
     };
     let mut lengths: Vec<usize> =
-        encoded.iter().flat_map(|prompt| std::iter::repeat_n(length(prompt), samples)).collect();
+        encoded.iter().flat_map(|prompt| std::iter::repeat_n(length(prompt), count)).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     Ok(lengths.into_iter().take(plan.memory()?.max_batch).fold(0, usize::saturating_add))
 }

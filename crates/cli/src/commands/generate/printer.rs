@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 
-use super::job::Job;
+use super::sample::Sample;
 use crate::output::TextOutput;
 
 /// Prints answers in the order of the prompts: text as it comes, JSON when complete.
@@ -14,7 +14,7 @@ pub(super) struct Printer {
     stops: Vec<String>,
     /// Jobs printed completely.
     shown: usize,
-    /// Whether the prompt of the next job is printed, and how many bytes of its text.
+    /// Whether the prompt of the next sample is printed, and how many bytes of its text.
     begun: bool,
     written: usize,
     output: TextOutput,
@@ -27,23 +27,23 @@ impl Printer {
     }
 
     /// Prints new text and complete answers.
-    pub(super) fn show(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
-        self.write(jobs, false).context("cannot write to standard output")
+    pub(super) fn show(&mut self, samples: &[Sample]) -> anyhow::Result<()> {
+        self.write(samples, false).context("cannot write to standard output")
     }
 
     /// Prints the rest, complete or not.
-    pub(super) fn end(&mut self, jobs: &[Job]) -> anyhow::Result<()> {
-        self.write(jobs, true).context("cannot write to standard output")
+    pub(super) fn end(&mut self, samples: &[Sample]) -> anyhow::Result<()> {
+        self.write(samples, true).context("cannot write to standard output")
     }
 
-    fn write(&mut self, jobs: &[Job], last: bool) -> std::io::Result<()> {
+    fn write(&mut self, samples: &[Sample], last: bool) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
-        while let Some(job) = jobs.get(self.shown) {
-            let complete = last || job.finished.is_some();
+        while let Some(sample) = samples.get(self.shown) {
+            let complete = last || sample.finished.is_some();
             match self.json {
-                true if complete => writeln!(out, "{}", serde_json::to_string(&job.object(&self.stops))?)?,
+                true if complete => writeln!(out, "{}", serde_json::to_string(&sample.object(&self.stops))?)?,
                 true => break,
-                false => self.write_new(&mut out, job)?,
+                false => self.write_new(&mut out, sample)?,
             }
             if !complete {
                 break;
@@ -57,13 +57,13 @@ impl Printer {
         out.flush()
     }
 
-    /// Prints the part of a job's text that is not printed yet.
-    fn write_new(&mut self, out: &mut impl Write, job: &Job) -> std::io::Result<()> {
+    /// Prints the part of a sample's text that is not printed yet.
+    fn write_new(&mut self, out: &mut impl Write, sample: &Sample) -> std::io::Result<()> {
         if self.echo && !self.begun {
-            self.output.write(out, &job.prompt)?;
+            self.output.write(out, &sample.prompt)?;
         }
-        self.output.write(out, &job.text[self.written..])?;
-        (self.begun, self.written) = (true, job.text.len());
+        self.output.write(out, &sample.text[self.written..])?;
+        (self.begun, self.written) = (true, sample.text.len());
         Ok(())
     }
 }

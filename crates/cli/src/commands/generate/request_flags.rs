@@ -3,7 +3,7 @@
 use pipelines::Request;
 use pipelines::sampler::MAX_LOGPROBS;
 
-use crate::form::FormFlags;
+use crate::structured_output::StructuredOutputFlags;
 
 /// The flags.
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub(super) struct RequestFlags {
     #[arg(long, value_name = "N", requires = "json", value_parser = logprobs, hide_short_help = true)]
     prompt_logprobs: Option<usize>,
     #[command(flatten)]
-    form: FormFlags,
+    structured_output: StructuredOutputFlags,
 }
 
 impl RequestFlags {
@@ -44,7 +44,7 @@ impl RequestFlags {
     /// The request with these flags applied.
     ///
     /// # Errors
-    /// If the file of a form cannot be read.
+    /// If the file of a schema or grammar cannot be read.
     pub(super) fn apply(&self, request: Request) -> anyhow::Result<Request> {
         Ok(Request {
             stop: self.stop.clone(),
@@ -53,7 +53,7 @@ impl RequestFlags {
             ignore_eos: self.ignore_eos,
             logprobs: self.logprobs,
             prompt_logprobs: self.prompt_logprobs,
-            constraint: self.form.constraint()?,
+            constraint: self.structured_output.constraint()?,
             ..request
         })
     }

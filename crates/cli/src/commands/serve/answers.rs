@@ -9,7 +9,7 @@ use crate::parse;
 /// How models call tools and reason.
 #[derive(clap::Args)]
 pub(super) struct AnswerFlags {
-    /// How models write calls of tools [default: as their chat templates do]
+    /// Format in which models write tool calls [default: that of their chat templates]
     #[arg(
         long,
         value_name = "NAME",
@@ -17,16 +17,16 @@ pub(super) struct AnswerFlags {
         value_parser = parse::Named { names: tool_formats, parse: tool_format }
     )]
     tool_format: Option<&'static ToolFormat>,
-    /// Whether models reason before they answer, unless a request says
+    /// Let models reason before they answer, unless the request decides
     #[arg(long, value_name = "MODE", default_value = "auto", hide_short_help = true)]
     reasoning: Reasoning,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Reasoning {
-    /// As their chat templates have it.
+    /// As the chat template decides
     Auto,
-    /// Only if a request asks for it.
+    /// Only if a request asks for it
     Off,
 }
 

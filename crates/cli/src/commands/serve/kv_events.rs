@@ -18,13 +18,13 @@ pub(super) struct KvEventsFlags {
     /// First frame of each message [default: kv@ADDRESS@MODEL]
     #[arg(long = "kv-events-topic", value_name = "TEXT", requires = "endpoint", hide_short_help = true)]
     topic: Option<String>,
-    /// Form of events
-    #[arg(long = "kv-events-format", value_name = "FORM", default_value = "array", hide_short_help = true)]
+    /// Write events as arrays or as maps
+    #[arg(long = "kv-events-format", value_name = "FORMAT", default_value = "array", hide_short_help = true)]
     format: Format,
-    /// Names of pages: internal, or those that vLLM computes with --prefix-caching-hash-algo sha256_cbor
+    /// Name pages by internal hashes, or by those of vLLM's --prefix-caching-hash-algo sha256_cbor
     #[arg(long = "kv-events-hash", value_name = "RULE", default_value = "internal", hide_short_help = true)]
     hash: Hash,
-    /// Beginning of each chain of vllm-sha256-cbor: the PYTHONHASHSEED of vLLM and the router
+    /// Seed of vllm-sha256-cbor: the PYTHONHASHSEED of vLLM and the router
     #[arg(long = "kv-events-seed", value_name = "TEXT", default_value = VLLM_SEED, hide_short_help = true)]
     seed: String,
     /// Publish pages of requests with a cache salt or an API key too

@@ -37,7 +37,7 @@ pub(super) struct Limits {
     /// Time to keep an answer that its client does not read [default: 300]
     #[arg(long, value_name = "SECONDS", value_parser = parse::seconds, hide_short_help = true)]
     write_timeout: Option<Duration>,
-    /// Time to answer a request, with its time in the queue [default: any]
+    /// Time to answer a request, including its time in the queue [default: no limit]
     #[arg(long, value_name = "SECONDS", value_parser = parse::seconds, hide_short_help = true)]
     request_timeout: Option<Duration>,
     /// Time to finish running requests before the server ends [default: 30]

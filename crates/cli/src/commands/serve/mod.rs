@@ -31,7 +31,7 @@ use self::settings_file::ModelTable;
 use crate::command_profile;
 use crate::exit;
 use crate::interrupt::{self, Interrupt};
-use crate::model::{Source, ThreadArguments};
+use crate::model::{ModelSource, ThreadArguments};
 use crate::output;
 use crate::parse;
 use crate::progress::Progress;
@@ -107,10 +107,10 @@ pub(crate) struct Arguments {
     /// Answer only clients with a certificate that one of these signed, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     tls_client_ca: Option<PathBuf>,
-    /// Answer everyone on an address that other machines reach
+    /// Allow an address that other machines reach without keys
     #[arg(long, hide_short_help = true)]
     insecure: bool,
-    /// Another name that the server answers to without keys; repeatable
+    /// Accept requests for this host name too if there are no keys; repeatable
     #[arg(long = "allowed-host", value_name = "NAME", hide_short_help = true)]
     allowed_hosts: Vec<String>,
     /// Let pages of this origin call the server; repeatable
@@ -129,9 +129,9 @@ pub(crate) struct Arguments {
     /// File that keeps models that clients pull and presets that they create [default: peri/models.json below XDG_STATE_HOME]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     catalog: Option<PathBuf>,
-    /// How long a model stays in memory unused [default: 5m of several models, -1 of one]
+    /// Unload a model after this time without requests [default: 5m, or -1 if there is only one]
     ///
-    /// Seconds, or a duration such as 10m; 0 unloads it after each answer, -1 never does. Requests can say otherwise.
+    /// Seconds, or a duration such as 10m; 0 unloads it after each answer, -1 never does. Requests can override it.
     #[arg(long, value_name = "DURATION", allow_negative_numbers = true, hide_short_help = true)]
     keep_alive: Option<KeepAlive>,
     /// Load no model before a request needs it
@@ -140,10 +140,10 @@ pub(crate) struct Arguments {
     /// Count on this much free memory for all models, such as 8GiB [default: what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, hide_short_help = true)]
     memory: Option<MemoryBytes>,
-    /// Form of the log on standard error: text, json, or off for no lines of requests
+    /// Write the log on standard error as text or json; off writes no lines for requests
     #[arg(
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         default_value = "text",
         hide_short_help = true,
         value_parser = parse::Named { names: log_formats, parse: log_format }
@@ -271,7 +271,7 @@ fn models_in(folder: &Path) -> anyhow::Result<Vec<String>> {
 
 impl Fetched {
     /// Fetches a model.
-    fn new(source: &Source, progress: &Progress) -> anyhow::Result<Fetched> {
+    fn new(source: &ModelSource, progress: &Progress) -> anyhow::Result<Fetched> {
         let memory = bytes(&source.plan_and_fetch(progress)?)?;
         Ok(Fetched { model: ModelConfig::new(source.config().clone()), memory })
     }
@@ -432,7 +432,7 @@ impl Arguments {
     }
 
     /// A model with the settings of the flags.
-    fn source(&self, name: &str) -> anyhow::Result<Source> {
+    fn source(&self, name: &str) -> anyhow::Result<ModelSource> {
         let is_model = |_: &str| !is_built_in(name);
         let words = if is_built_in(name) { Vec::new() } else { vec![name.to_string()] };
         Ok(self.settings.model_and_texts(&words, is_model)?.source)

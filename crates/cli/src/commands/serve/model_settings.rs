@@ -33,7 +33,7 @@ pub(super) struct ModelSettingsFlags {
 
 /// How tokens are chosen where requests do not say.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Sampling of requests that do not say")]
+#[command(next_help_heading = "Default sampling of requests")]
 struct SamplingDefaults {
     /// Temperature; 0 takes the likeliest token [default: the model's, else 1]
     #[arg(
@@ -44,7 +44,7 @@ struct SamplingDefaults {
         hide_short_help = true
     )]
     temperature: Option<f32>,
-    /// Draw from total probability P [default: the model's, else 1]
+    /// Sample from total probability P [default: the model's, else 1]
     #[arg(
         long,
         value_name = "P",
@@ -53,7 +53,7 @@ struct SamplingDefaults {
         hide_short_help = true
     )]
     top_p: Option<f32>,
-    /// Cut tokens below P times the top one's chance [default: the model's, else 0]
+    /// Cut tokens below P times the top probability [default: the model's, else 0]
     #[arg(
         long,
         value_name = "P",

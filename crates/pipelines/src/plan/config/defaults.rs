@@ -66,7 +66,7 @@ table! {
 const SAMPLING: [SamplingOptions; 6] = [OPEN, WARM, WARM, DRAWN, OPEN, OPEN];
 
 impl UseCase {
-    /// How tokens are chosen if neither a request nor a setting nor the model's files say. What is open here is as
+    /// The sampling if neither a request, nor a setting, nor the model's files set it. Values that are `None` are as
     /// [`SamplingOptions::params`] has it: greedy.
     pub const fn sampling(self) -> SamplingOptions {
         SAMPLING[self as usize]

@@ -133,7 +133,7 @@ impl Kind {
         Kind { item, list: false, none: None }
     }
 
-    /// A text as a value. What it does not fit stays text, for the field to refuse.
+    /// A text as a value. A text that does not parse stays text, and the field refuses it.
     fn parse(&self, text: &str) -> Value {
         match self.none {
             Some(none) if none.eq_ignore_ascii_case(text) => Value::Null,

@@ -90,7 +90,7 @@ struct Malformed {
     problem: String,
 }
 
-/// The text of a file. What a shell puts in the place of a file is in `/dev`; any other pipe may never be written.
+/// The text of a file. Pipes are read only below `/dev`, where shells put them; others may never be written.
 fn read_text(path: &Path) -> std::io::Result<String> {
     let bytes = if path.starts_with("/dev") { std::fs::read(path) } else { weights::read_file(path) }?;
     String::from_utf8(bytes).map_err(std::io::Error::other)

@@ -15,7 +15,7 @@ use crate::Error;
 /// The start of the names of environment variables: `PERI_MAX_LENGTH` sets `max_length`.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "PERI_";
 
-/// A configuration, and who set each of its values. What is set later wins, so layers are added from the weakest.
+/// A configuration, and who set each of its values. Later values win, so layers are added from the weakest.
 #[derive(Debug, Clone)]
 pub struct Layers {
     config: PipelineConfig,

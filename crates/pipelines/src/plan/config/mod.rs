@@ -140,11 +140,11 @@ macro_rules! fields {
 fields! {
     /// The model: a repo of a hub, a folder, or a GGUF file.
     huggingface_repo_id: String = String::new(), aliases ["model_path", "model"];
-    /// The engine that runs the model: max, this one, or huggingface, Transformers in a Python process, for other architectures.
+    /// Run the model with max (Perihelion itself) or with huggingface (Transformers in a Python process, for other architectures).
     engine: Option<PipelineEngine> = None, aliases [];
     /// The architecture, if the model's configuration names none or the wrong one.
     architecture: Option<String> = None, aliases [];
-    /// The files of the weights, if they are not those of the model: local paths, or `org/repo/file` or addresses on a hub.
+    /// Read weights from these files instead of the model's own: local paths, `org/repo/file`, or addresses on a hub.
     ///
     /// A path that exists is a local file. In a path of three or more parts, the first two name a repo if it has the file
     /// that the rest names. Any other path is a file of the model's own repo or folder. An address of a server other than
@@ -180,7 +180,7 @@ fields! {
     enable_prefix_caching: bool = LIBRARY.enable_prefix_caching, aliases [];
     /// The share of free memory to use for weights and cache, such as 0.9.
     gpu_memory_utilization: f64 = 0.9, aliases ["device_memory_utilization"];
-    /// Sample from the K likeliest tokens, or 0 for all; none follows generation_config.json or GGUF metadata, and is greedy without.
+    /// Sample from the K likeliest tokens, or 0 for all; none follows generation_config.json or GGUF metadata, or else decodes greedily.
     top_k: Option<i64> = None, aliases [];
     /// Let the engine huggingface run the Python code of the model's repo, with your rights; max never runs any.
     trust_remote_code: bool = false, aliases [];
@@ -196,22 +196,22 @@ fields! {
     ///
     /// The default does not count as set, so embedders take 4096.
     max_batch_tokens: Auto = LIBRARY.max_batch_tokens, aliases ["max_batch_input_tokens", "target_num_new_tokens"];
-    /// Milliseconds that a step may take while texts are written: fewer prompt tokens run in it; 0 sets no limit.
+    /// Limit a step to this many milliseconds while sequences generate, by running fewer prompt tokens in it; 0 sets no limit.
     ///
     /// Keeps the pauses in answers short while long prompts are read, which takes longer then. No result depends on it.
     max_step_ms: usize = LIBRARY.max_step_ms, aliases [];
     /// Cast weights that are not quantized to f32, bf16 or f16 as they are read; none keeps them as stored.
     weights_dtype: Option<FloatType> = None, aliases ["dtype"];
-    /// The type of keys and values in the cache: f32, bf16 or f16; none is bf16 if the weights are bf16, else f32.
+    /// The type of keys and values in the cache: f32, bf16 or f16; none takes the dtype of the weights, or f16 if they are quantized.
     cache_dtype: Option<FloatType> = None, aliases [];
     /// Quantize weights to this format or mix as they are read, such as q4_k_m; none keeps them as stored.
     quantize: Option<&'static Mix> = None, aliases [];
-    /// Where results have the same bits: on any machine, or on this machine, whose bf16 products may be faster; none asks the session.
+    /// Give the same bits on any machine, or only on machines like this one, with its faster bf16 products; none leaves it to the session.
     ///
     /// With `machine`, inputs of bf16 weights are rounded to bf16 if the processor multiplies pairs of bf16.
     reproducible: Option<Reproducible> = None, aliases [];
     /// Multiply quantized weights with inputs as they are, instead of inputs rounded to 8 bits: closer to the weights, and slower.
     exact_activations: bool = false, aliases [];
-    /// The Python interpreter of the engine huggingface, which needs torch and transformers; none is the one that runs, or python3.
+    /// Run the engine huggingface with this Python interpreter, which needs torch and transformers; none takes the running one, or python3.
     python: Option<PathBuf> = None, aliases [];
 }

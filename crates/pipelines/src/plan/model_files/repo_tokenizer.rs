@@ -13,7 +13,7 @@ use crate::Error;
 /// If there is none, it cannot be fetched, or as [`Tokenizer::from_file`].
 pub fn tokenizer_from_repo(repo: &HuggingFaceRepo, file: Option<&str>) -> Result<Tokenizer, Error> {
     if let Some(file) = file {
-        return match WeightsFormat::of_file_name(file) {
+        return match WeightsFormat::from_file_name(file) {
             Some(WeightsFormat::Gguf) => from_gguf_of(repo, file),
             _ => from_file_of(repo, file),
         };

@@ -42,7 +42,7 @@ use guide::Guide;
 use step_budget::StepBudget;
 use text::{GrammarCompiler, Tokenizer};
 
-/// Continues many prompts together. What a request gets depends on that request alone: not on the others, nor on
+/// Continues many prompts together. The answer to a request depends on that request alone: not on the others, nor on
 /// how its prompt was cut into steps.
 pub struct Generator {
     options: GeneratorOptions,
@@ -63,7 +63,7 @@ pub struct Generator {
     pub(crate) faults: Faults,
 }
 
-/// What a generator is started with, beside a model to run.
+/// The settings of a generator, apart from its model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GeneratorOptions {
     /// Which requests it takes.
@@ -239,8 +239,8 @@ impl Generator {
         self.scheduler.is_idle()
     }
 
-    /// Runs one step, and says what came of it. What goes wrong in one sequence ends that one with
-    /// [`EventKind::Failed`]; the others go on as if it had never been.
+    /// Runs one step, and returns its events. An error in one sequence ends that sequence with
+    /// [`EventKind::Failed`]; the others continue as if it had never been there.
     ///
     /// # Errors
     /// If the model can run none of the step's sequences ([`Generator::stepped`]). They stay as they were, to be aborted

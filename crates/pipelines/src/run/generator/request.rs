@@ -32,7 +32,7 @@ pub struct Request {
     /// answer goes on exactly as it would have there: they count for penalties, `min_new_tokens` and `max_new_tokens`, stop
     /// strings and the constraint include them, and they are not echoed.
     pub generated: usize,
-    /// How tokens are chosen. What is open here is as in [`Plan::sampling_defaults`](crate::Plan::sampling_defaults).
+    /// How tokens are chosen. Values that are `None` are as in [`Plan::sampling_defaults`](crate::Plan::sampling_defaults).
     pub sampling: SamplingOptions,
     /// Where the random numbers come from: [`SamplingParams::seed`]. [`random_seed`](crate::random_seed) draws one.
     pub seed: u64,

@@ -57,7 +57,7 @@ impl Remote {
         let head = self.head(repo, name, progress)?;
         let total = head.size.ok_or_else(|| Error::Protocol {
             url: self.url(repo, name),
-            problem: "the hub does not say its size".to_string(),
+            problem: "the hub does not state the file's size".to_string(),
         })?;
         let storage = self.hub.cache.join(repo.folder());
         let blob = storage.join("blobs").join(&head.etag);
@@ -173,11 +173,11 @@ impl Remote {
         let continues = answer.status == StatusCode::PARTIAL_CONTENT
             && answer.header("content-range").and_then(range_start) == Some(partial.done);
         if partial.done > 0 && !continues {
-            // Someone on the way does not know ranges, or the content was replaced.
+            // A proxy does not support ranges, or the content was replaced.
             partial.restart(content)?;
             if answer.status != StatusCode::OK {
                 return Err(Failure::Passing {
-                    problem: "the rest cannot be had alone".into(),
+                    problem: "the server does not send the rest of the file".into(),
                     progress: false,
                 });
             }
@@ -214,7 +214,7 @@ impl Content<'_> {
 }
 
 impl Drop for Partial {
-    /// Removes the file if nothing of it has arrived. What has is kept: the next run resumes there.
+    /// Removes the file if nothing of it has arrived. A partial file is kept: the next run resumes it.
     fn drop(&mut self) {
         if self.done == 0 {
             let _ = fs::remove_file(&self.path);

@@ -86,7 +86,7 @@ pub(super) fn place(answer: &Answer, start: u64) -> Result<(u64, u64), String> {
             let length = answer.last_header("content-length").and_then(|length| length.trim().parse().ok());
             length
                 .map(|size| (start, size))
-                .ok_or_else(|| "the server does not tell the file's size".to_string())
+                .ok_or_else(|| "the server does not state the file's size".to_string())
         }
         status => Err(format!("the server answered a range request with status {}", status.as_u16())),
     }

@@ -163,9 +163,10 @@ impl Agent {
             if status.is_redirection() {
                 let next =
                     redirected(&uri, response.headers()).ok_or_else(|| protocol("redirects nowhere"))?;
-                let origin = Origin::of(&next).ok_or_else(|| protocol("redirects to no web address"))?;
+                let origin = Origin::of(&next)
+                    .ok_or_else(|| protocol("the redirect does not lead to a web address"))?;
                 if self.origin.0 == "https" && origin.0 != "https" {
-                    return Err(protocol("redirects to an address without encryption").into());
+                    return Err(protocol("the redirect leads to an address without encryption").into());
                 }
                 headers.extend(at_hub.then(|| response.headers().clone()));
                 if method == Method::HEAD && origin != self.origin {
@@ -246,7 +247,7 @@ impl Agent {
         if !at_hub {
             return Error::Protocol {
                 url: url.to_string(),
-                problem: format!("its content answers status {status}"),
+                problem: format!("the server of its content answered with status {status}"),
             };
         }
         match (text("x-error-code").unwrap_or_default(), status, file) {
@@ -298,9 +299,10 @@ impl Answer {
         let read = self.reader().take(limit + 1).read_to_end(&mut content);
         match read {
             Err(error) => Err(Failure::Passing { problem: error.to_string(), progress: false }),
-            Ok(length) if length as u64 > limit => {
-                Err(Failure::Passing { problem: format!("answers more than {limit} bytes"), progress: false })
-            }
+            Ok(length) if length as u64 > limit => Err(Failure::Passing {
+                problem: format!("the answer has more than {limit} bytes"),
+                progress: false,
+            }),
             Ok(_) => Ok(content),
         }
     }

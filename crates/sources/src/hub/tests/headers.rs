@@ -97,7 +97,7 @@ fn refusals_and_lies_are_told() {
             What::Status(404, "X-Error-Code: EntryNotFound\r\n"),
             "has no file `long.safetensors`",
         ),
-        ("GET /cdn/", What::Status(403, ""), "its content answers status 403"),
+        ("GET /cdn/", What::Status(403, ""), "the server of its content answered with status 403"),
         ("GET /cdn/", What::Status(416, ""), "answered a range request with status 416"),
         ("GET /cdn/", What::Range("bytes 1-2/9"), "the range `bytes 1-2/9`, expected one from byte 0"),
         ("GET /cdn/", What::Range("bytes 0-9/*"), "the range `bytes 0-9/*`"),

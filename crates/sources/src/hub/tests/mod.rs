@@ -259,7 +259,7 @@ fn refusals_are_understood_and_not_repeated() {
         (
             "GET /ada/tiny/resolve",
             What::Status(302, "Location: ftp://x/y\r\n"),
-            "redirects to no web address",
+            "the redirect does not lead to a web address",
         ),
     ];
     for (on, fault, message) in cases {

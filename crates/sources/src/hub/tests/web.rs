@@ -116,7 +116,7 @@ fn addresses_that_name_no_weights_are_refused() {
     };
     check("https://example.com", "the address names no file");
     check("https://example.com/model.zip", "must end in .gguf, .safetensors");
-    check("https://ada:secret@example.com/model.gguf", "user or a password are not taken");
+    check("https://ada:secret@example.com/model.gguf", "user name or password are not supported");
     check("https://example.com/a%2Fmodel.gguf", "has a `/` in it");
     check("https://example.com/model.gguf#sha256=abc", "64 hexadecimal digits");
     let lost = world.fetch_from(&world.address("lost.gguf")).unwrap_err().to_string();

@@ -41,39 +41,39 @@ pub(super) fn without(all: &[&str], none: &[&str]) -> Option<(String, bool)> {
     None
 }
 
-/// A pattern as a part of others.
+/// A pattern that is part of others.
 #[derive(Debug, Clone, Default)]
-struct Part {
+struct SubPattern {
     text: String,
     /// Whether it is alternatives, which need a group around them.
     is_choice: bool,
 }
 
-impl Part {
+impl SubPattern {
     fn grouped(&self) -> String {
         if self.is_choice { format!("(?:{})", self.text) } else { self.text.clone() }
     }
 
-    fn then(&self, other: &Part) -> Part {
+    fn then(&self, other: &SubPattern) -> SubPattern {
         match (self.text.is_empty(), other.text.is_empty()) {
             (true, _) => other.clone(),
             (_, true) => self.clone(),
-            _ => Part { text: self.grouped() + &other.grouped(), is_choice: false },
+            _ => SubPattern { text: self.grouped() + &other.grouped(), is_choice: false },
         }
     }
 
-    fn or(&self, other: &Part) -> Part {
-        Part { text: format!("{}|{}", self.text, other.text), is_choice: true }
+    fn or(&self, other: &SubPattern) -> SubPattern {
+        SubPattern { text: format!("{}|{}", self.text, other.text), is_choice: true }
     }
 
-    fn repeated(&self) -> Part {
-        Part { text: format!("(?:{})*", self.text), is_choice: false }
+    fn repeated(&self) -> SubPattern {
+        SubPattern { text: format!("(?:{})*", self.text), is_choice: false }
     }
 }
 
 /// States, with what leads from one to another; the first is the start.
 struct Automaton {
-    edges: Vec<BTreeMap<usize, Part>>,
+    edges: Vec<BTreeMap<usize, SubPattern>>,
     ends: Vec<bool>,
 }
 
@@ -105,7 +105,7 @@ fn automaton(all: &[&str], none: &[&str], groups: usize) -> Option<Automaton> {
             }
         }
         let edges =
-            classes.into_iter().map(|(id, class)| (id, Part { text: class.write(), is_choice: false }));
+            classes.into_iter().map(|(id, class)| (id, SubPattern { text: class.write(), is_choice: false }));
         automaton.edges.push(edges.collect());
         if states.len() > MAX_STATES || expression.alpha().has_error() {
             return None;
@@ -149,10 +149,10 @@ impl Automaton {
         let (start, end) = (self.ends.len(), self.ends.len() + 1);
         for (state, is_end) in self.ends.iter().enumerate() {
             if *is_end {
-                self.edges[state].insert(end, Part::default());
+                self.edges[state].insert(end, SubPattern::default());
             }
         }
-        self.edges.push(BTreeMap::from([(0, Part::default())]));
+        self.edges.push(BTreeMap::from([(0, SubPattern::default())]));
         let mut left: Vec<usize> = (0..start).collect();
         while !left.is_empty() {
             let mut before = vec![0; end + 1];

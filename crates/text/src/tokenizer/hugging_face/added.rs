@@ -25,7 +25,7 @@ pub(in crate::tokenizer) struct Added {
 }
 
 /// A part of a text: a token, or text still to be encoded.
-pub(in crate::tokenizer) type Part = (Option<u32>, Range<usize>);
+pub(in crate::tokenizer) type Segment = (Option<u32>, Range<usize>);
 
 impl Added {
     /// `id_of` gives each token its id: that of its text, or else the next one. The first of these is `size`, the number of
@@ -88,17 +88,17 @@ impl Added {
     }
 
     /// Cuts a text as it was given.
-    pub(in crate::tokenizer) fn cut(&self, text: &str, parse_special: bool) -> Vec<Part> {
+    pub(in crate::tokenizer) fn cut(&self, text: &str, parse_special: bool) -> Vec<Segment> {
         self.cut_with(&self.given, text, parse_special)
     }
 
     /// Cuts a text that was normalized.
-    pub(super) fn cut_normalized(&self, text: &str, parse_special: bool) -> Vec<Part> {
+    pub(super) fn cut_normalized(&self, text: &str, parse_special: bool) -> Vec<Segment> {
         self.cut_with(&self.normalized, text, parse_special)
     }
 
     /// Of tokens that start at the same place the longest is taken. Special ones are text unless `parse_special`.
-    fn cut_with(&self, wanted: &Prefixes, text: &str, parse_special: bool) -> Vec<Part> {
+    fn cut_with(&self, wanted: &Prefixes, text: &str, parse_special: bool) -> Vec<Segment> {
         let (mut parts, mut done, mut at) = (Vec::new(), 0, 0);
         while at < text.len() && !wanted.is_empty() {
             let Some((length, id)) = wanted.longest(&text.as_bytes()[at..]) else {

@@ -12,7 +12,7 @@ use super::super::added_token::AddedToken;
 
 /// The file; padding and truncation are left out, since they belong to those who make batches.
 #[derive(Deserialize)]
-pub(in crate::tokenizer) struct File<'a> {
+pub(in crate::tokenizer) struct TokenizerJson<'a> {
     pub(in crate::tokenizer) version: Option<String>,
     #[serde(default)]
     pub(in crate::tokenizer) added_tokens: Vec<AddedToken>,
@@ -28,10 +28,10 @@ pub(in crate::tokenizer) struct File<'a> {
     pub(in crate::tokenizer) model: Model<'a>,
 }
 
-impl<'a> File<'a> {
+impl<'a> TokenizerJson<'a> {
     /// A file with a model and nothing else.
-    pub(in crate::tokenizer) fn new(model: Model<'a>) -> File<'a> {
-        File {
+    pub(in crate::tokenizer) fn new(model: Model<'a>) -> TokenizerJson<'a> {
+        TokenizerJson {
             version: None,
             added_tokens: Vec::new(),
             normalizer: Value::Null,

@@ -30,7 +30,7 @@ use super::{ParseSpecial, Tokenizer};
 use crate::Error;
 pub(super) use added::Added;
 use aligned::Aligned;
-pub(super) use file::{File, Merge, Model as ModelFile, Text, Vocab};
+pub(super) use file::{Merge, Model as ModelFile, Text, TokenizerJson, Vocab};
 use models::{Found, Model, Ranks, Tokens};
 use normalizers::Normalizer;
 use post_processor::PostProcessor;
@@ -51,7 +51,7 @@ pub(super) struct HuggingFace {
 }
 
 /// Builds a tokenizer from the contents of a `tokenizer.json`.
-pub(super) fn build(file: File<'_>) -> Result<Tokenizer, String> {
+pub(super) fn build(file: TokenizerJson<'_>) -> Result<Tokenizer, String> {
     if let Some(version) = file.version.filter(|version| version != "1.0") {
         return Err(format!("version {version:?} is not supported; supported is \"1.0\""));
     }

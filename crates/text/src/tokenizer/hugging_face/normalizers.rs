@@ -32,7 +32,7 @@ pub(in crate::tokenizer) enum Normalizer {
     },
     /// Takes marks out.
     StripAccents,
-    Unicode(Form),
+    Unicode(NormalizationForm),
     Lowercase,
     Nmt,
     Charsmap(Charsmap),
@@ -47,7 +47,7 @@ pub(in crate::tokenizer) enum Normalizer {
 
 /// A normalization form of Unicode.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::tokenizer) struct Form {
+pub(in crate::tokenizer) struct NormalizationForm {
     compose: bool,
     compatible: bool,
 }
@@ -73,10 +73,10 @@ pub(super) fn read(value: &Value, normalizers: &mut Vec<Normalizer>) -> Result<(
             right: flag(value, "strip_right", true)?,
         },
         "StripAccents" => Normalizer::StripAccents,
-        "NFC" => Normalizer::Unicode(Form { compose: true, compatible: false }),
-        "NFD" => Normalizer::Unicode(Form { compose: false, compatible: false }),
-        "NFKC" => Normalizer::Unicode(Form { compose: true, compatible: true }),
-        "NFKD" => Normalizer::Unicode(Form { compose: false, compatible: true }),
+        "NFC" => Normalizer::Unicode(NormalizationForm { compose: true, compatible: false }),
+        "NFD" => Normalizer::Unicode(NormalizationForm { compose: false, compatible: false }),
+        "NFKC" => Normalizer::Unicode(NormalizationForm { compose: true, compatible: true }),
+        "NFKD" => Normalizer::Unicode(NormalizationForm { compose: false, compatible: true }),
         "Lowercase" => Normalizer::Lowercase,
         "Nmt" => Normalizer::Nmt,
         "Precompiled" => {
@@ -115,7 +115,7 @@ impl Normalizer {
                     })?;
                 }
                 if *accents && !text.text().is_ascii() {
-                    let form = Form { compose: false, compatible: false };
+                    let form = NormalizationForm { compose: false, compatible: false };
                     text = keep(form.apply(text)?, |c| !NONSPACING.contains(c))?;
                 }
                 if *lowercase { lowered(text) } else { Ok(text) }
@@ -246,7 +246,7 @@ fn put(events: &mut Vec<(char, isize)>, count: usize, replacement: &str) {
     }
 }
 
-impl Form {
+impl NormalizationForm {
     fn apply<'t>(self, text: Aligned<'t>) -> Result<Aligned<'t>, String> {
         let is_done = match (self.compose, self.compatible) {
             (true, false) => is_nfc_quick(text.text().chars()),

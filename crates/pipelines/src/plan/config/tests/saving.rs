@@ -130,7 +130,7 @@ fn a_model_is_not_overwritten_by_what_is_made_of_it() {
         check_wrong(
             &of(&model).save_to_serialized_model_path(target),
             "save_to_serialized_model_path",
-            &["of which the model is made: give another file"],
+            &["is one of the model's own files: choose another path"],
         );
     }
 }

@@ -1,7 +1,7 @@
 //! How memory is divided between weights and cache, and what sizes fit, before anything is loaded.
 //!
-//! The cache may have `free · utilization - weights` bytes. What a configuration leaves open is made as large as fits;
-//! what it asks for and does not fit is refused with what would.
+//! The cache may have `free · utilization - weights` bytes. Sizes that a configuration leaves open are made as large as fit;
+//! sizes that it sets and that do not fit are an error with the size that would.
 //!
 //! A model with recurrent layers keeps states of sequences in slots, which are part of the cache: two slots for each sequence
 //! that may run at once, and in the paged cache one for a prompt whose samples wait. With prefix caching there are at least
@@ -234,8 +234,8 @@ impl MemoryRequest {
         (tokens - tokens % self.pad_to_multiple_of).min(self.model_length)
     }
 
-    /// The error, with the length or the number of sequences that would fit, if they were set. What was left open is as small
-    /// as it can be already.
+    /// The error, with the length or the number of sequences that would fit, if they were set. Sizes that were left open are as small
+    /// as they can be already.
     fn refuse(&self, workspace: u64, available: u64, length: usize, max_batch: usize) -> OutOfMemory {
         let (weights, usable) = (self.weights, self.weights.saturating_add(workspace));
         let room_beside = |batch| workspace.saturating_sub(self.slot_bytes(batch));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::exit;
 
 /// One answer to a prompt.
-pub(super) struct Job {
+pub(super) struct Sample {
     /// The index of the prompt, and of the answer among those to this prompt; from 0.
     pub(super) index: usize,
     pub(super) sample: usize,
@@ -69,10 +69,10 @@ struct Candidate {
     logprob: f32,
 }
 
-impl Job {
-    /// A job at the start of its request.
-    pub(super) fn new((index, sample): (usize, usize), prompt: &str, request: &Request) -> Job {
-        Job {
+impl Sample {
+    /// A sample at the start of its request.
+    pub(super) fn new((index, sample): (usize, usize), prompt: &str, request: &Request) -> Sample {
+        Sample {
             index,
             sample,
             seed: request.seed,

@@ -1,4 +1,4 @@
-//! Flags for the form of answers: JSON of a schema, an expression, a grammar, or a choice.
+//! Flags for structured output: a JSON schema, an expression, a grammar, or choices.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use pipelines::Constraint;
 
 use crate::exit::Usage;
 
-/// The form of the answers.
+/// The structure of answers; at most one is given.
 #[derive(clap::Args)]
 #[group(multiple = false)]
-pub(crate) struct FormFlags {
+pub(crate) struct StructuredOutputFlags {
     /// Generate JSON that the schema in FILE accepts
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     json_schema: Option<PathBuf>,
@@ -25,8 +25,8 @@ pub(crate) struct FormFlags {
     choices: Vec<String>,
 }
 
-impl FormFlags {
-    /// The form, if there is one.
+impl StructuredOutputFlags {
+    /// The constraint, if a flag gives one.
     ///
     /// # Errors
     /// If a file cannot be read, or is not JSON.
