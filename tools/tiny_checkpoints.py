@@ -99,6 +99,12 @@ LATENT = {
     **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4, "v_head_dim": 9,
     "n_shared_experts": 1, "moe_intermediate_size": 10,
 }
+MELLUM = {
+    **SMALLER, "num_hidden_layers": 3, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+    "sliding_window": 11, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "rope_parameters": {
+        "full_attention": YARN, "sliding_attention": THETA,
+    },
+}
 LINEAR = "linear_attention"
 DELTA_NET = {
     **SMALLER, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 10, "linear_num_key_heads": 2,
@@ -546,13 +552,11 @@ MODELS = {
         **TEN, "alibi": True, "num_attention_heads": 20, "multi_query": False, "parallel_attn": False, "bias": True,
         "ffn_hidden_size": 24,
     }),
-    # Heads of an odd number of pairs, a dense block, and a rope that is stretched in layers without window alone.
-    "mellum": ("Mellum", {
-        **SMALLER, "num_hidden_layers": 4, "head_dim": 10, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
-        "sliding_window": 11, "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
-        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "num_mtp_layers": 1, "rope_parameters": {
-            "full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
-        },
+    # Heads of an odd number of pairs, and a rope that is stretched in layers without window alone.
+    "mellum": ("Mellum", MELLUM),
+    "mellum_dense": ("Mellum", {
+        **MELLUM, "mlp_layer_types": ["dense", "sparse", "sparse"], "num_mtp_layers": 1, **TIED,
+        "rope_parameters": {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}},
     }),
     # Another number of heads in each layer, whose gates are one for a head, and dims that are rotated in part.
     "laguna": ("Laguna", {

@@ -32,6 +32,7 @@ ODD = {
     "jamba_dense": "a convolution without a bias",
     "lfm2_biases": "biases",
     "lfm2_moe_plain": "no correction of scores",
+    "mellum_dense": "every layer has experts",
     "ministral": "windows",
     "mistral": "windows",
     "nemotron_plain": "a tied embedding",

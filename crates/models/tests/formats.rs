@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use perihelion_models::{Checkpoint, Output};
+use perihelion_models::{Checkpoint, Mix, Output, QuantizeOptions, Quantizer};
 use tensor::DType;
+use weights::Metadata;
 
 const NAMES: usize = 47;
 
@@ -69,5 +70,24 @@ fn narrow_formats_are_close() {
                 assert!((a - b).abs() <= b.abs() * tolerance + 1e-7, "{file}: {name}: {a} is not {b}");
             }
         }
+    }
+}
+
+/// Without these keys, llama.cpp refuses the files.
+#[test]
+fn gguf_files_have_the_keys_that_llama_cpp_needs() {
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perihelion/tests/models/goldens");
+    for (name, key) in [
+        ("youtu", "deepseek2.expert_shared_count"),
+        ("youtu", "deepseek2.expert_feed_forward_length"),
+        ("mellum", "mellum.attention.sliding_window_pattern"),
+        ("laguna", "laguna.attention.sliding_window_pattern"),
+        ("falcon_mamba", "mamba.ssm.dt_b_c_rms"),
+    ] {
+        let folder = goldens.join(name);
+        let checkpoint = Checkpoint::open(&folder.join("model.safetensors"), None).unwrap();
+        let options = QuantizeOptions::new(Mix::find("q8_0").unwrap());
+        let file = Quantizer::new(&checkpoint, &folder.join("config.json"), &options).unwrap();
+        assert!(file.metadata(&Metadata::new()).get(key).is_some(), "{name}: {key}");
     }
 }

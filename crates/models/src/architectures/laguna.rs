@@ -3,11 +3,11 @@
 use graph::ops::RopeStyle;
 use serde_json::json;
 
-use super::Architecture;
 use super::glm4_moe::{self, SHARED_EXPERT_NAMES};
 use super::llama::{LLAMA, NAMES, llama, rms_norm, windowed};
 use super::qwen2_moe::EXPERT_NAMES;
 use super::qwen3::{QK_NORM_NAMES, normalized};
+use super::{Architecture, mellum};
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{AttentionGate, Config, Decoder, Rope, WeightTypes};
@@ -40,6 +40,7 @@ pub(crate) const LAGUNA: Architecture = Architecture {
     ],
     complete,
     gguf_quirks: glm4_moe::gguf_quirks,
+    gguf_keys: mellum::listed_windows,
     names: &[LAGUNA_NAMES, SHARED_EXPERT_NAMES, EXPERT_NAMES, QK_NORM_NAMES, NAMES],
     gguf_rope: RopeStyle::HalfSplit,
     decoder: laguna,

@@ -1,6 +1,7 @@
 //! Mellum 2: Qwen3-MoE whose layers have a window, and a rope of their own, where the file lists them.
 
 use serde_json::json;
+use weights::MetaValue;
 
 use super::llama::{llama, rms_norm, windowed};
 use super::qwen3::normalized;
@@ -34,6 +35,7 @@ pub(crate) const MELLUM: Architecture = Architecture {
     ],
     complete,
     gguf_quirks: olmo2::gguf_quirks,
+    gguf_keys: listed_windows,
     decoder: mellum,
     ..QWEN3_MOE
 };
@@ -53,6 +55,12 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         keys.remove("sliding_window");
     }
     rms_norm(keys)
+}
+
+/// Which layers have the window, for files that always list them.
+pub(super) fn listed_windows(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let windowed = config.lists.windowed.clone();
+    windowed.map(|windowed| ("attention.sliding_window_pattern", windowed.into())).into_iter().collect()
 }
 
 fn mellum(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {

@@ -27,12 +27,19 @@ pub(crate) const YOUTU: Architecture = Architecture {
         "v_head_dim",
     ],
     complete,
-    gguf_keys: |config: &Config| {
-        let layers = u32::try_from(config.layers).unwrap_or(u32::MAX);
-        vec![("leading_dense_block_count", MetaValue::from(layers))]
-    },
+    gguf_keys,
     ..DEEPSEEK_V3
 };
+
+/// No layer has experts.
+fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    let size = |size: usize| MetaValue::from(u32::try_from(size).unwrap_or(u32::MAX));
+    vec![
+        ("leading_dense_block_count", size(config.layers)),
+        ("expert_feed_forward_length", size(config.feed_forward)),
+        ("expert_shared_count", size(0)),
+    ]
+}
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({

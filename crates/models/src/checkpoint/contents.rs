@@ -26,7 +26,7 @@ pub(super) struct Contents {
 }
 
 /// Names the weights that are repacked as they are read.
-fn gather_repacked(
+pub(super) fn gather_repacked(
     names: &mut HashMap<String, Stored>,
     weights: &Weights,
     config: Option<&QuantizationConfig>,

@@ -8,7 +8,7 @@ use weights::GptqConfig;
 
 use super::*;
 use crate::architectures::Architecture;
-use crate::checkpoint::gather_repacked;
+use crate::checkpoint::contents::gather_repacked;
 use crate::checkpoint::testing::safetensors;
 use crate::names::CanonicalNames;
 use crate::stored::read;
