@@ -38,7 +38,7 @@ pub(crate) const GRANITE_MOE_SWA: Architecture = Architecture {
     model_type: "granitemoe_swa",
     keys: &joined::<{ GRANITE_MOE_SHARED.keys.len() + KEYS.len() }>(GRANITE_MOE_SHARED.keys, KEYS),
     complete: complete_moe,
-    names: &[SINK_NAMES, SHARED_NAMES, EXPERT_NAMES, LLAMA_NAMES],
+    names: &[SINK_NAMES, STACKED_NAMES, SHARED_NAMES, EXPERT_NAMES, LLAMA_NAMES],
     layout: split_shared,
     ..GRANITE_SWA
 };
@@ -46,6 +46,12 @@ pub(crate) const GRANITE_MOE_SWA: Architecture = Architecture {
 const KEYS: &[&str] = &["layer_rope_theta", "layer_types", "sliding_window"];
 
 const SINK_NAMES: NameTable = &[("layers.#.self_attn.sinks", "blk.#.attn_sinks")];
+
+/// As `transformers` calls them, which renames those of other Granite models.
+const STACKED_NAMES: NameTable = &[
+    ("layers.#.block_sparse_moe.experts.gate_up_proj", "blk.#.ffn_gate_up_exps"),
+    ("layers.#.block_sparse_moe.experts.down_proj", "blk.#.ffn_down_exps"),
+];
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({

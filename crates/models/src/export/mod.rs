@@ -158,7 +158,10 @@ impl GgufFile {
     fn from_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<GgufFile, Error> {
         let (source, json) = checkpoint.options().config_json(config_json)?;
         // As it is in the file: that of the checkpoint was made for sequences of some length.
-        let config = Config::from_hugging_face_as(&source, &json, checkpoint.config.architecture.clone())?;
+        let mut config =
+            Config::from_hugging_face_as(&source, &json, checkpoint.config.architecture.clone())?;
+        // Errors name the file of the checkpoint.
+        config.source_name.clone_from(&checkpoint.config.source_name);
         let form = GgufForm::new(checkpoint, &config)?;
         let mut tensors = known_tensors(checkpoint, form.joins_gates);
         let config =
