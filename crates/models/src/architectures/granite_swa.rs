@@ -93,7 +93,7 @@ fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
 
 /// Whether a layer has the window, if files do not say it.
 fn has_window(index: usize) -> bool {
-    index % 4 != 0
+    !index.is_multiple_of(4)
 }
 
 fn granite_swa(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
