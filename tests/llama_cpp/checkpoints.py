@@ -19,6 +19,7 @@ ODD = {
     "ernie4_5_biases": "biases of feed-forward blocks",
     "exaone4": "windows are for 64 layers",
     "exaone4_5": "windows are for 64 layers",
+    "exaone_moe_full": "a tied embedding",
     "falcon_new": "biases",
     "gemma3": "scores are divided by the root of the head's size",
     "gemma3_vision": "scores are divided by the root of the head's size",
