@@ -1,11 +1,13 @@
 //! Mistral 4: DeepSeek V2 whose queries grow with their positions.
 
 use serde_json::json;
+use weights::MetaValue;
 
 use super::Architecture;
 use super::deepseek::{DEEPSEEK_V3, latent};
 use super::glm4_moe::routed_experts;
 use crate::config::ConfigKeys;
+use crate::{Config, Scaling};
 
 /// Mistral Small 4. Published files have the name of Mistral 3 around it.
 pub(crate) const MISTRAL4: Architecture = Architecture {
@@ -37,6 +39,7 @@ pub(crate) const MISTRAL4: Architecture = Architecture {
         "v_head_dim",
     ],
     complete,
+    gguf_keys,
     ..DEEPSEEK_V3
 };
 
@@ -59,4 +62,14 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
         }),
     );
     latent(keys)
+}
+
+/// llama.cpp refuses queries that grow without this key.
+fn gguf_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
+    match config.rope.scaling {
+        Some(Scaling::Yarn { original_context, .. }) => {
+            vec![("attention.temperature_length", (original_context as u32).into())]
+        }
+        _ => Vec::new(),
+    }
 }
