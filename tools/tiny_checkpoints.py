@@ -175,6 +175,17 @@ MODELS = {
         **SMALL, "max_position_embeddings": 256, "original_max_position_embeddings": 32, "sliding_window": None,
         "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32},
     }),
+    # So far from the best that about half of the experts count.
+    "phi_moe": ("Phimoe", {
+        **SMALLER, "num_key_value_heads": 1, "num_local_experts": 5, "num_experts_per_tok": 2, "router_jitter_noise": 0.6,
+        "attention_bias": True, "lm_head_bias": True, "sliding_window": 11,
+    }),
+    "phi_moe_longrope": ("Phimoe", {
+        **SMALLER, "hidden_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 256,
+        "original_max_position_embeddings": 64, "attention_bias": True, "lm_head_bias": True, "rope_parameters": {
+            **LONGROPE, "original_max_position_embeddings": 64, "short_mscale": 1.2, "long_mscale": 1.2,
+        },
+    }),
     "smollm3": ("SmolLM3", {
         "num_hidden_layers": 4, "intermediate_size": 32, "no_rope_layer_interval": 3, "tie_word_embeddings": True,
     }),
@@ -186,6 +197,22 @@ MODELS = {
     }}),
     "exaone4": ("Exaone4", {**SMALL, "num_hidden_layers": 5, "sliding_window": 10, "sliding_window_pattern": 4}),
     "exaone4_full": ("Exaone4", {**SMALL, "sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "exaone4_5": ("Exaone4_5_ForConditionalGeneration", {
+        "model_type": "exaone4", "num_hidden_layers": 5, "intermediate_size": 24, "sliding_window": 10, "vision_config": {
+            "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "num_key_value_heads": 1, "out_hidden_size": 32,
+            "patch_size": 4, "fullatt_block_indexes": [0],
+        },
+    }),
+    "exaone_moe": ("ExaoneMoe", {
+        **SMALLER, "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 10, "num_experts": 6,
+        "num_experts_per_tok": 3, "n_group": 3, "topk_group": 2, "moe_intermediate_size": 10, "num_shared_experts": 2,
+        "routed_scaling_factor": 1.7,
+    }),
+    "exaone_moe_full": ("ExaoneMoe", {
+        **SMALLER, "head_dim": 8, "layer_types": ["full_attention"] * 2, "num_experts": 5,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 12, "num_shared_experts": 1, "first_k_dense_replace": 0,
+        "norm_topk_prob": False, **TIED,
+    }),
     "gemma": ("Gemma", {**GEMMA}),
     # Caps small enough to bend scores and logits of these sizes.
     "gemma2": ("Gemma2", {
@@ -234,6 +261,11 @@ MODELS = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1, "norm_topk_prob": False,
         "first_k_dense_replace": 0, "rope_parameters": {**THETA, "partial_rotary_factor": 0.4}, **TIED,
     }),
+    "solar_open": ("SolarOpen", {
+        **SMALLER, "head_dim": 14, "num_key_value_heads": 1, "n_routed_experts": 9, "n_group": 3, "topk_group": 2,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 10, "n_shared_experts": 2, "routed_scaling_factor": 1.7,
+        "attention_bias": True, "rope_parameters": YARN,
+    }),
     # Heads whose keys, values and latents are all of different sizes; stretched positions, by which scores grow.
     "deepseek_v2": ("DeepseekV2", {
         **LATENT, "kv_lora_rank": 18, "qk_nope_head_dim": 6, "q_lora_rank": None, "n_routed_experts": 6, "num_experts_per_tok": 3, "n_group": 3, "topk_group": 2,
@@ -274,6 +306,23 @@ MODELS = {
         **LATENT, "qk_nope_head_dim": 10, "v_head_dim": 12, "q_lora_rank": 9, "n_routed_experts": 5,
         "num_experts_per_tok": 2, "routed_scaling_factor": 1.8,
     }),
+    # Queries that grow early, and stretched positions, by which scores grow.
+    "mistral4": ("Mistral4", {
+        **LATENT, "num_hidden_layers": 3, "q_lora_rank": 10, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1, "routed_scaling_factor": 1.7, "rope_parameters": {
+            **YARN, "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5,
+        },
+    }),
+    "mistral4_vision": ("Mistral3ForConditionalGeneration", {
+        **LATENT, "model_type": "mistral4", "q_lora_rank": None, "n_routed_experts": 6, "num_experts_per_tok": 3, "n_group": 3,
+        "topk_group": 2, "norm_topk_prob": False, "rope_parameters": {
+            **YARN, "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+        },
+        "vision_config": {
+            "model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "head_dim": 8, "image_size": 28, "patch_size": 14,
+        },
+    }),
     "dots1": ("Dots1", {
         **SMALLER, "head_dim": 10, "num_key_value_heads": 1, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
         "num_experts_per_tok": 2, "moe_intermediate_size": 10, "n_shared_experts": 1, "first_k_dense_replace": 1,
@@ -292,6 +341,10 @@ MODELS = {
     "hunyuan_moe_layers": ("HunYuanMoEV1", {
         **SMALLER, "head_dim": 10, "num_experts": 5, "moe_topk": [1, 3], "moe_intermediate_size": [24, 24],
         "num_shared_expert": [1, 1],
+    }),
+    "hy_v3": ("HYV3", {
+        **SMALLER, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 10, "num_experts": 6, "num_experts_per_tok": 3,
+        "num_shared_experts": 2, "moe_intermediate_size": 10, "router_scaling_factor": 1.7,
     }),
     "ernie4_5_moe": ("Ernie4_5_Moe", {
         **SMALLER, "num_hidden_layers": 3, "num_key_value_heads": 1, "moe_num_experts": 5, "moe_k": 2,
@@ -395,6 +448,21 @@ MODELS = {
         "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0,
         "tie_word_embeddings": True,
     }),
+    # One base, two, and none.
+    "granite_swa": ("GraniteSWA", {
+        **SMALLER, "num_hidden_layers": 5, "num_key_value_heads": 1, "sliding_window": 10, "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 5.0, "attention_bias": True, **TIED,
+        "layer_rope_theta": [0, 500.0, 500.0, 0, 500.0],
+    }),
+    "granite_swa_bases": ("GraniteSWA", {
+        **SMALLER, "num_hidden_layers": 3, "sliding_window": 10, "attention_multiplier": 0.3, "mlp_bias": True,
+        "layer_rope_theta": [50.0, 500.0, 0.0],
+    }),
+    "granite_moe_swa": ("GraniteMoeSWA", {
+        **SMALLER, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 12, "shared_intermediate_size": 20,
+        "sliding_window": 10, "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4,
+        "logits_scaling": 5.0, **TIED,
+    }),
     "gpt2": ("GPT2LMHeadModel", {**TEN, "num_attention_heads": 3, "hidden_size": 30, **TIED}),
     "gpt2_unscaled": ("GPT2LMHeadModel", {
         **TEN, "n_inner": 24, "scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True, "activation_function": "relu",
@@ -410,6 +478,17 @@ MODELS = {
     "cohere_norms": ("Cohere", {**TEN, "use_qk_norm": True, "attention_bias": True, "logit_scale": 0.3, **TIED}),
     "cohere2": ("Cohere2", {
         **TEN, "hidden_size": 24, "num_hidden_layers": 5, "sliding_window": 10, "logit_scale": 0.3, **TIED,
+    }),
+    # Dense layers in front, of which one has no window and turns positions all the same.
+    "cohere2_moe": ("Cohere2Moe", {
+        **SMALLER, "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 10, "logit_scale": 0.3,
+        "prefix_dense_intermediate_size": 20, "intermediate_size": 12, "first_k_dense_replace": 1, "num_experts": 6,
+        "num_experts_per_tok": 3, "num_shared_experts": 2, "expert_selection_fn": "sigmoid", **TIED,
+    }),
+    "cohere2_moe_plain": ("Cohere2Moe", {
+        **SMALLER, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 10, "sliding_window_pattern": 2, "rms_norm_eps": 1e-5,
+        "intermediate_size": 12, "num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "attention_bias": True,
+        "shared_expert_combination_strategy": "sum",
     }),
     "stablelm": ("StableLm", {
         **TEN, "hidden_size": 48, "use_qkv_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5},
@@ -455,6 +534,19 @@ MODELS = {
         "linear_allow_neg_eigval": False, "linear_conv_kernel_dim": 3, **TIED,
     }),
     "arcee": ("Arcee", {**TEN, "rope_parameters": THETA}),
+    "cwm": ("Cwm", {
+        **TEN, "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 11, "mlp_bias": True,
+        "rope_parameters": {
+            **THETA, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    }),
+    "apertus": ("Apertus", {
+        **TEN, "num_key_value_heads": 1, "rope_parameters": {
+            **THETA, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    }),
     # Slopes, positions and biases that bf16 rounds.
     "falcon_alibi": ("Falcon", {
         **TEN, "alibi": True, "num_attention_heads": 20, "multi_query": False, "parallel_attn": False, "bias": True,
@@ -685,7 +777,7 @@ GGUF = {
     "olmoe": False, "granite_moe": True, "ministral3": True, "gpt2": False, "gpt_neox": False, "gpt_neox_sequential": False,
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
-    "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True,
+    "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
     "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False,
 }
 # What the GGUF files of some call themselves.
@@ -956,6 +1048,8 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
             noise = 0.4 * noise + (0.0 if centered else 1.0)
         parameter.data.copy_(noise)
     for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("act_fn.beta"):
+            buffer.add_(0.2 * torch.randn(buffer.shape, generator=random))
         if name.endswith("layer_scalar"):
             buffer.copy_(1.0 + 0.4 * torch.randn(buffer.shape, generator=random))
         if name.endswith(("correction_bias", "expert_bias")):
@@ -1099,6 +1193,12 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     if getattr(config, "shared_expert_intermediate_size", None):
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if name == "apertus":
+        numbers = lambda leaf: [float(weights.pop(f"model.layers.{layer}.mlp.act_fn.{leaf}")) for layer in range(config.num_hidden_layers)]
+        writer.add_xielu_alpha_p(numbers("alpha_p"))
+        writer.add_xielu_alpha_n(numbers("alpha_n"))
+        writer.add_xielu_beta(numbers("beta"))
+        writer.add_xielu_eps(numbers("eps"))
     if name in ("afmoe", "laguna", "mimo_v2"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_norm(True)
@@ -1292,6 +1392,10 @@ def write(name: str, family: str, settings: dict) -> None:
         rope = described.pop("rope_parameters")
         described |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": {"type": rope.pop("rope_type"), **rope}}
         (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
+    if family == "Phimoe":
+        # As it is published.
+        described = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(described | {"architectures": ["PhiMoEForCausalLM"]}, indent=2) + "\n")
     if name == "qwen3_vl_moe":
         # As it is published.
         weights = load_file(folder / "model.safetensors")

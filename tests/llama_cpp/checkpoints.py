@@ -18,6 +18,8 @@ ODD = {
     "dots1": "as many key heads as heads",
     "ernie4_5_biases": "biases of feed-forward blocks",
     "exaone4": "windows are for 64 layers",
+    "exaone4_5": "windows are for 64 layers",
+    "exaone_moe_full": "a tied embedding",
     "falcon_new": "biases",
     "gemma3": "scores are divided by the root of the head's size",
     "gemma3_vision": "scores are divided by the root of the head's size",
@@ -39,6 +41,7 @@ ODD = {
     "olmoe": "as many key heads as heads",
     "phi3": "windows",
     "phi3_longrope": "windows",
+    "phi_moe_longrope": "experts are chosen at once",
     "phi_norms": "norms of queries and keys",
     "qwen2_window": "windows",
     "qwen3_5": "keys and values of delta nets have one size",
@@ -52,6 +55,9 @@ ODD = {
     "stablelm_parallel": "a tied embedding",
     "starcoder2": "windows",
 }
+
+# The names in GGUF of architectures that llama.cpp computes otherwise, whatever the checkpoint.
+OTHERWISE = {"phimoe"}
 
 # Goldens that become plain by other settings, and the sizes that weights then have; without a size, a weight is left out.
 DELTA_NET = {"linear_key_head_dim": 8, "linear_value_head_dim": 8}

@@ -39,7 +39,7 @@ def test_every_name_in_gguf_has_a_checkpoint():
     listed = json.loads(peri("list", "--json").stdout)["architectures"]
     of_decoders = {name: facts["gguf"] for name, facts in listed.items() if facts["task"] == "text_generation" and facts["gguf"]}
     covered = {of_decoders.get(name) for name in checkpoints.architectures()}
-    assert set(of_decoders.values()) <= covered
+    assert set(of_decoders.values()) <= covered | checkpoints.OTHERWISE
 
 
 @pytest.mark.parametrize("name", checkpoints.names())

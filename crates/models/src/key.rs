@@ -314,6 +314,26 @@ impl Field for f32 {
     }
 }
 
+/// In a `config.json` alone: GGUF files hold f32.
+impl Field for f64 {
+    fn kind(&self) -> &'static str {
+        "a number"
+    }
+
+    fn read_json(&mut self, value: &Value) -> Option<()> {
+        *self = value.as_f64()?;
+        Some(())
+    }
+
+    fn to_json(&self) -> Value {
+        (*self).into()
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        vec![*self]
+    }
+}
+
 impl Field for bool {
     fn kind(&self) -> &'static str {
         "true or false"
@@ -361,8 +381,11 @@ impl<const N: usize> Field for [f32; N] {
 /// A value for each layer, in a `config.json` alone: GGUF lists have their own readers.
 impl<F: Field + Default> Field for Vec<F> {
     fn kind(&self) -> &'static str {
-        // Flags are no numbers to be checked.
-        if F::default().numbers().is_empty() { "a list of flags" } else { "a list of whole numbers" }
+        match F::default().kind() {
+            "true or false" => "a list of flags",
+            "a whole number" => "a list of whole numbers",
+            _ => "a list of numbers",
+        }
     }
 
     fn read_json(&mut self, value: &Value) -> Option<()> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use tensor::{DType, Shape};
+use tensor::{DType, Shape, Tensor};
 use weights::Weights;
 
 use crate::stored::{Stored, describe};
@@ -100,9 +100,14 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Says that a vector, if it is there, is stored with more axes.
+    /// Says that a vector, if it is there, is stored with more axes, or with none.
     pub(crate) fn flatten(&mut self, name: &str) {
-        self.wrap(name, |rank| rank > 1, Stored::Flat);
+        self.wrap(name, |rank| rank != 1, Stored::Flat);
+    }
+
+    /// Adds a vector that files hold elsewhere than in their tensors.
+    pub(crate) fn make(&mut self, name: String, values: &[f32]) {
+        self.names.insert(name, Stored::Made(Tensor::from_slice([values.len()], values)));
     }
 
     /// Says that a weight below 0, if it is there, is stored as the logarithm of its size.

@@ -23,14 +23,17 @@ pub struct Rope {
 
 impl Rope {
     /// The embeddings of a configuration: that of all layers, and after it that of layers with a window, if it is
-    /// another. None, if no dims are rotated.
+    /// another; or one for each base that layers have. None, if no dims are rotated.
     ///
     /// # Errors
     /// As [`Rope::new`].
     pub fn all(config: &Config, style: RopeStyle) -> Result<Vec<Rope>, Error> {
-        let ropes = [Some(&config.rope), config.local_rope.as_ref()].into_iter().flatten();
-        let ropes = ropes.filter(|rope| rope.dims > 0);
-        let ropes = ropes.map(|rope| Rope::new(rope, style));
+        let of_base = |theta| RopeConfig { theta, ..config.rope.clone() };
+        let ropes: Vec<RopeConfig> = match config.lists.thetas {
+            Some(_) => config.lists.bases().into_iter().map(of_base).collect(),
+            None => [Some(&config.rope), config.local_rope.as_ref()].into_iter().flatten().cloned().collect(),
+        };
+        let ropes = ropes.iter().filter(|rope| rope.dims > 0).map(|rope| Rope::new(rope, style));
         ropes.collect::<Result<_, _>>().map_err(|message| Error::config(&config.source_name, message))
     }
 

@@ -82,6 +82,7 @@ fn gguf_files_have_the_keys_that_llama_cpp_needs() {
         ("youtu", "deepseek2.expert_feed_forward_length"),
         ("mellum", "mellum.attention.sliding_window_pattern"),
         ("laguna", "laguna.attention.sliding_window_pattern"),
+        ("mistral4", "mistral4.attention.temperature_length"),
         ("falcon_mamba", "mamba.ssm.dt_b_c_rms"),
     ] {
         let folder = goldens.join(name);

@@ -84,7 +84,7 @@ pub(super) fn flatten_norms(layout: &mut Layout<'_>, config: &Config) -> Result<
     Ok(())
 }
 
-fn cohere(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn cohere(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let (eps, mut decoder) = (config.norm_eps, llama(config, ropes, weights));
     let norm = Norm::Layer { eps, weight: true, bias: false };
     for layer in &mut decoder.layers {

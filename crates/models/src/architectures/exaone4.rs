@@ -23,6 +23,7 @@ pub(crate) const EXAONE4: Architecture = Architecture {
         "hidden_act",
         "layer_types",
         "num_key_value_heads",
+        "num_nextn_predict_layers",
         "rms_norm_eps",
         "sliding_window",
         "sliding_window_pattern",
@@ -34,12 +35,20 @@ pub(crate) const EXAONE4: Architecture = Architecture {
     ..LLAMA
 };
 
+/// EXAONE 4.5, of which we run the text half.
+pub(crate) const EXAONE4_5: Architecture = Architecture {
+    hugging_face: "Exaone4_5_ForConditionalGeneration",
+    examples: &["LGAI-EXAONE/EXAONE-4.5-33B"],
+    model_type: "exaone4_5_text",
+    ..EXAONE4
+};
+
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.add(json!({ "rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4 }));
     rms_norm(keys)
 }
 
-fn exaone4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn exaone4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
     decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Post(norm));

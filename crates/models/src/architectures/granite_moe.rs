@@ -66,7 +66,7 @@ fn complete(keys: &mut ConfigKeys) -> Result<(), String> {
     granite::complete(keys)
 }
 
-fn complete_shared(keys: &mut ConfigKeys) -> Result<(), String> {
+pub(super) fn complete_shared(keys: &mut ConfigKeys) -> Result<(), String> {
     keys.rename("shared_intermediate_size", "shared_expert_intermediate_size");
     complete(keys)
 }

@@ -223,6 +223,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         per_token,
         routing,
         shared,
+        averaged: false,
         bias: has("ffn_gate_exps.bias"),
         limit: experts.gate_limit,
         offset: 0.0,

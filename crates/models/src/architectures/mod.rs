@@ -1,16 +1,20 @@
 //! The architectures we know. To add one, write the file and add a row to [`ARCHITECTURES`].
 
 mod afmoe;
+mod apertus;
 mod arcee;
 mod bamba;
 mod bert;
 mod cohere;
+mod cohere2_moe;
+mod cwm;
 mod deepseek;
 mod distilbert;
 mod dots1;
 mod embedding_gemma;
 mod ernie4_5;
 mod exaone4;
+mod exaone_moe;
 mod falcon;
 mod falcon_h1;
 mod frames;
@@ -27,7 +31,9 @@ mod gpt_oss;
 mod granite;
 mod granite_hybrid;
 mod granite_moe;
+mod granite_swa;
 mod hunyuan;
+mod hy_v3;
 mod jamba;
 mod jina_v3;
 mod laguna;
@@ -41,6 +47,7 @@ mod mellum;
 mod mimo_v2;
 mod minimax_m2;
 mod mistral;
+mod mistral4;
 mod mixtral;
 mod modernbert;
 mod mpnet;
@@ -53,6 +60,7 @@ mod olmo_hybrid;
 mod olmoe;
 mod phi;
 mod phi3;
+mod phi_moe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen2_vl;
@@ -64,6 +72,7 @@ mod qwen3_vl;
 mod roberta;
 mod seed_oss;
 mod smollm3;
+mod solar_open;
 mod stablelm;
 mod starcoder2;
 mod youtu;
@@ -184,8 +193,11 @@ pub const ARCHITECTURES: &[Architecture] = &[
     granite::GRANITE,
     granite_moe::GRANITE_MOE,
     granite_moe::GRANITE_MOE_SHARED,
+    granite_swa::GRANITE_SWA,
+    granite_swa::GRANITE_MOE_SWA,
     phi::PHI,
     phi3::PHI3,
+    phi_moe::PHI_MOE,
     smollm3::SMOLLM3,
     olmo::OLMO,
     olmo2::OLMO2,
@@ -197,7 +209,10 @@ pub const ARCHITECTURES: &[Architecture] = &[
     dots1::DOTS1,
     hunyuan::HUNYUAN,
     hunyuan::HUNYUAN_MOE,
+    hy_v3::HY_V3,
     exaone4::EXAONE4,
+    exaone4::EXAONE4_5,
+    exaone_moe::EXAONE_MOE,
     gemma::GEMMA,
     gemma2::GEMMA2,
     gemma3::GEMMA3,
@@ -207,12 +222,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     starcoder2::STARCODER2,
     cohere::COHERE,
     cohere::COHERE2,
+    cohere2_moe::COHERE2_MOE,
     stablelm::STABLELM,
     glm4::GLM,
     glm4::GLM4,
     glm4::GLM4_VISION,
     glm4_moe::GLM4_MOE,
     glm4_moe::GLM4_MOE_VISION,
+    solar_open::SOLAR_OPEN,
     // Before V3 and others, whose GGUF files call themselves so too.
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,
@@ -220,6 +237,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::DEEPSEEK_V32,
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
+    mistral4::MISTRAL4,
     youtu::YOUTU,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
@@ -227,6 +245,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     falcon::FALCON,
     nemotron::NEMOTRON,
     arcee::ARCEE,
+    cwm::CWM,
+    apertus::APERTUS,
     afmoe::AFMOE,
     laguna::LAGUNA,
     gpt_oss::GPT_OSS,

@@ -198,6 +198,7 @@ fn plain_experts(experts: &ExpertConfig, activation: Activation) -> Experts {
         per_token: experts.per_token,
         routing: Routing { normalized: false, ..Routing::default() },
         shared: None,
+        averaged: false,
         bias: false,
         limit: None,
         offset: 0.0,

@@ -4,6 +4,7 @@ use weights::Metadata;
 
 use super::{Additions, Config, LayerLists, RopeConfig, Scaling};
 use crate::key::{self, GgufKeys, MAX_LAYERS};
+use crate::layers::XIELU;
 use crate::{
     Activation, AttentionConfig, Error, ExpertConfig, ExpertGroups, GlobalHeads, IndexerConfig, LatentConfig,
     Scores, StateSpaceConfig, StateSpaceHeads, StreamConfig, Temperature,
@@ -143,6 +144,7 @@ fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists,
         indexed: keys.flags("attention.indexer.types"),
         heads,
         widths,
+        xielu: xielu(keys.metadata)?,
         gate_cutoffs: gate_cutoffs(keys, layers)?,
         recurrent,
         windowed: windowed_layers(keys, layers, blocks)?,
@@ -167,6 +169,19 @@ fn local_rope(keys: GgufKeys<'_>, rope: &RopeConfig) -> Result<Option<RopeConfig
     let (theta, dims) = (theta.unwrap_or(rope.theta), dims.unwrap_or(rope.dims));
     let local = RopeConfig { theta, dims, scaling: None, ..rope.clone() };
     Ok(Some(local).filter(|local| local != rope))
+}
+
+/// The numbers of activations, whose keys do not begin with the name of the architecture.
+fn xielu(metadata: &Metadata) -> Result<Option<Vec<[f32; 4]>>, Error> {
+    let mut lists = Vec::new();
+    for name in XIELU {
+        lists.extend(metadata.optional::<Vec<f32>>(&format!("xielu.{name}"))?);
+    }
+    let [alpha_p, alpha_n, beta, eps] = &lists[..] else { return Ok(None) };
+    if lists.iter().any(|list| list.len() != alpha_p.len()) {
+        return Err(Error::config(SOURCE, "the lists `xielu.alpha_p` and so on are not equally long"));
+    }
+    Ok(Some((0..alpha_p.len()).map(|layer| [alpha_p, alpha_n, beta, eps].map(|list| list[layer])).collect()))
 }
 
 /// Minus infinity stands for gates as they are.

@@ -11,6 +11,9 @@ pub struct LayerLists {
     pub heads: Option<Vec<usize>>,
     /// The width inside each feed-forward block.
     pub widths: Option<Vec<usize>>,
+    /// The numbers of the function of each feed-forward block, in the order of [`crate::layers::XIELU`]; only GGUF files have
+    /// them here, and others among the weights.
+    pub xielu: Option<Vec<[f32; 4]>>,
     /// How many standard deviations above their mean the gates of each layer begin, if they do not have their usual values.
     pub gate_cutoffs: Option<Vec<Option<f32>>>,
     /// The one block of each layer, if layers have but one.
@@ -21,6 +24,8 @@ pub struct LayerLists {
     pub sparse: Option<Vec<bool>>,
     /// How many experts each token gets.
     pub experts_per_token: Option<Vec<usize>>,
+    /// The base of the rotation of each layer, if it is not that of the configuration's rotary embedding; 0 is no rotation.
+    pub thetas: Option<Vec<f64>>,
     /// Which layers rotate queries and keys.
     pub rotated: Option<Vec<bool>>,
     /// Which layers have the window.
@@ -41,6 +46,7 @@ pub enum LoneBlock {
 impl Keyed for LayerLists {
     const KEYS: &'static [Key<LayerLists>] = &[
         Key::size("feed-forward size of a layer", ["layer_widths", ""], MAX_SIZE, |lists| &mut lists.widths),
+        Key::any(["layer_rope_theta", ""], |lists| &mut lists.thetas),
         Key::size("number of heads of a layer", ["num_attention_heads_per_layer", ""], MAX_SIZE, |lists| {
             &mut lists.heads
         }),
@@ -61,6 +67,17 @@ impl LayerLists {
         self.recurrent.as_ref().is_some_and(|layers| layers[layer])
     }
 
+    /// The bases of rotations that differ, in the order of the first layers that have them.
+    pub(crate) fn bases(&self) -> Vec<f64> {
+        let mut bases = Vec::new();
+        for &theta in self.thetas.iter().flatten().filter(|&&theta| theta != 0.0) {
+            if !bases.contains(&theta) {
+                bases.push(theta);
+            }
+        }
+        bases
+    }
+
     /// Checks that all lists have an entry for each layer.
     pub(crate) fn check(&self, layers: usize) -> Result<(), String> {
         fn count<T>(list: &Option<Vec<T>>) -> Option<usize> {
@@ -76,6 +93,8 @@ impl LayerLists {
             ("list of heads", count(&self.heads)),
             ("list of feed-forward sizes", count(&self.widths)),
             ("list of shares of gates", count(&self.gate_cutoffs)),
+            ("list of numbers of activations", count(&self.xielu)),
+            ("list of bases", count(&self.thetas)),
             ("list of experts per token", count(&self.experts_per_token)),
         ] {
             if let Some(count) = count.filter(|&count| count != layers) {
@@ -83,6 +102,9 @@ impl LayerLists {
             }
         }
         key::check(self)?;
+        if let Some(theta) = self.bases().into_iter().find(|theta| !(theta.is_finite() && *theta > 1.0)) {
+            return Err(format!("the rope theta of a layer is {theta}, expected 0 or more than 1"));
+        }
         match self.gate_cutoffs.iter().flatten().flatten().find(|cutoff| !cutoff.is_finite()) {
             Some(cutoff) => Err(format!("gates cannot begin {cutoff} standard deviations above their mean")),
             None => Ok(()),

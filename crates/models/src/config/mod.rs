@@ -46,6 +46,8 @@ pub struct Config {
     pub context_length: usize,
     /// `eps` of the norms.
     pub norm_eps: f32,
+    /// Whether norms are RMS norms, of a family that has layer norms too.
+    pub rms_norms: bool,
     /// The function of the feed-forward block, if the configuration says one.
     pub activation: Option<Activation>,
     /// Whether both blocks of a layer read what the layer reads, if the configuration says it.
@@ -96,6 +98,7 @@ impl Keyed for Config {
             &mut config.context_length
         }),
         Key::any(["norm_eps", ""], |config| &mut config.norm_eps),
+        Key::any(["rms_norms", ""], |config| &mut config.rms_norms),
         Key::any(["hidden_act", ""], |config| &mut config.activation),
         Key::any(["use_parallel_residual", ""], |config| &mut config.parallel_residual),
         Key::positive("logit softcap", ["final_logit_softcapping", "final_logit_softcapping"], |config| {

@@ -6,6 +6,7 @@ use weights::{MetaValue, Metadata, Strings};
 use super::{not_in_llama_cpp, refusal};
 use crate::checkpoint::YES_AND_NO;
 use crate::key;
+use crate::layers::XIELU;
 use crate::rope::ENDLESS;
 use crate::{
     Activation, Architecture, Checkpoint, ClassificationHead, Config, Decoder, Encoder, EncoderArchitecture,
@@ -48,6 +49,12 @@ impl Decoder {
         let architecture = Architecture::from_hugging_face(&config.architecture)?;
         for (key, value) in keys(config, self.norm).into_iter().chain((architecture.gguf_keys)(config)) {
             metadata.insert(format!("{gguf}.{key}"), value);
+        }
+        for (place, name) in XIELU.iter().enumerate() {
+            let numbers = |all: &Vec<[f32; 4]>| all.iter().map(|own| own[place]).collect::<Vec<f32>>();
+            if let Some(numbers) = config.lists.xielu.as_ref().map(numbers) {
+                metadata.insert(format!("xielu.{name}"), numbers);
+            }
         }
         if let Some(head) = &self.head {
             metadata.insert(format!("{gguf}.classifier.output_labels"), labels(head));

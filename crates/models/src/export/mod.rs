@@ -12,6 +12,7 @@ use weights::{Format, Metadata};
 
 use crate::checkpoint::{Family, is_norm_of_stream};
 use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
+use crate::layers::XIELU;
 use crate::mix::layer_of;
 use crate::names::NameTable;
 use crate::stored::transposed;
@@ -157,11 +158,15 @@ impl GgufFile {
     fn from_hugging_face(checkpoint: &Checkpoint, config_json: &Path) -> Result<GgufFile, Error> {
         let (source, json) = checkpoint.options().config_json(config_json)?;
         // As it is in the file: that of the checkpoint was made for sequences of some length.
-        let config = Config::from_hugging_face_as(&source, &json, checkpoint.config.architecture.clone())?;
+        let mut config =
+            Config::from_hugging_face_as(&source, &json, checkpoint.config.architecture.clone())?;
+        // Errors name the file of the checkpoint.
+        config.source_name.clone_from(&checkpoint.config.source_name);
         let form = GgufForm::new(checkpoint, &config)?;
         let mut tensors = known_tensors(checkpoint, form.joins_gates);
         let config =
             if form.holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
+        let config = take_activations(checkpoint, config, &mut tensors)?;
         let metadata = metadata::for_config(checkpoint, &config, form.name)?;
         stack(&mut tensors, &config);
         for tensor in &mut tensors {
@@ -187,7 +192,7 @@ impl GgufFile {
     }
 }
 
-/// The tensors of a checkpoint that the model takes, by their GGUF names; gates of experts in one with what they multiply
+/// The tensors of a checkpoint that the model takes, by their GGUF names; gates in one with what they multiply
 /// only if `joins_gates`.
 fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
@@ -223,7 +228,7 @@ fn tensors_for(checkpoint: &Checkpoint, name: &str, stored: &str, joins_gates: b
     let rows = checkpoint.model.text().gguf_rows(name).map_or(rows, |used| vec![used]);
     let is_turned = is_transposed && tensor.shape().rank() >= 2;
     let tensor = export(name, if is_turned { transposed(tensor) } else { tensor.clone() });
-    let parts = checkpoint.gguf_parts(name);
+    let parts = if joins_gates { Vec::new() } else { checkpoint.gguf_parts(name) };
     if !parts.is_empty() {
         let part = |(part, rows): &(String, &[_])| tensor.clone().named(part).with_rows(rows.to_vec());
         return parts.iter().map(part).collect();
@@ -234,6 +239,29 @@ fn tensors_for(checkpoint: &Checkpoint, name: &str, stored: &str, joins_gates: b
     let is_dense = checkpoint.describe(name).is_none() && checkpoint.describe(&dense).is_some();
     let tensor = if is_dense { tensor.named(&dense) } else { tensor };
     vec![if rows.is_empty() { tensor } else { tensor.with_rows(rows) }]
+}
+
+/// Moves the numbers of activations, which GGUF files hold in their metadata, from the tensors to the configuration.
+fn take_activations(
+    checkpoint: &Checkpoint,
+    mut config: Config,
+    tensors: &mut Vec<ExportTensor>,
+) -> Result<Config, Error> {
+    let is_number = |tensor: &ExportTensor| tensor.name.contains(".ffn_act_");
+    if !tensors.iter().any(is_number) {
+        return Ok(config);
+    }
+    tensors.retain(|tensor| !is_number(tensor));
+    let mut all = vec![[0.0; XIELU.len()]; config.layers];
+    for (layer, numbers) in all.iter_mut().enumerate() {
+        for (number, name) in numbers.iter_mut().zip(XIELU) {
+            // Of a header that is planned with, there are no values.
+            let tensor = checkpoint.tensor(&format!("blk.{layer}.ffn_act_{name}.weight"))?;
+            *number = tensor.map_or(0.0, |tensor| tensor.to_f32_vec()[0]);
+        }
+    }
+    config.lists.xielu = Some(all);
+    Ok(config)
 }
 
 fn stored_tensor<'a>(checkpoint: &'a Checkpoint, name: &str) -> &'a Tensor {

@@ -14,12 +14,18 @@ pub enum Activation {
     Unary(Unary),
     /// `max(x, 0)²`
     ReluSquared,
+    /// `αp · x² + β · x` above 0, else `αn · (e^min(x, ε) - 1 - x) + β · x` (xIELU, Huang and Schlag 2024). Each block has
+    /// numbers of its own, [`XIELU`].
+    Xielu,
 }
+
+/// The weights of an xIELU: αp and αn are `softplus(alpha_p)` and `β + softplus(alpha_n)`, ε is `eps`.
+pub(crate) const XIELU: [&str; 4] = ["alpha_p", "alpha_n", "beta", "eps"];
 
 /// The function of a feed-forward block, by the name that Hugging Face files have for it.
 impl Field for Activation {
     fn kind(&self) -> &'static str {
-        "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu or relu2"
+        "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2 or xielu"
     }
 
     fn read_json(&mut self, value: &serde_json::Value) -> Option<()> {
@@ -51,10 +57,11 @@ impl Activation {
             "quick_gelu" => Activation::Unary(Unary::GeluQuick),
             "relu" => Activation::Unary(Unary::Relu),
             "relu2" => Activation::ReluSquared,
+            "xielu" => Activation::Xielu,
             _ => {
                 return Err(format!(
                     "the activation `{name}` is not supported; known: silu, gelu, gelu_pytorch_tanh, quick_gelu, \
-                     relu, relu2"
+                     relu, relu2, xielu"
                 ));
             }
         })
@@ -70,6 +77,7 @@ impl Activation {
             Activation::Unary(Unary::Relu) => Some("relu"),
             Activation::Unary(_) => None,
             Activation::ReluSquared => Some("relu2"),
+            Activation::Xielu => Some("xielu"),
         }
     }
 
@@ -81,6 +89,30 @@ impl Activation {
                 let x = context.graph.relu(x)?;
                 Ok(context.graph.mul(x, x)?)
             }
+            Activation::Xielu => xielu(context, x),
         }
     }
+}
+
+/// As the formula of [`Activation::Xielu`] has it.
+fn xielu<V>(context: &mut Context<'_, V>, x: Value) -> Result<Value, Error> {
+    let mut numbers = Vec::new();
+    for name in XIELU {
+        numbers.push(context.vector(&format!("ffn_act_{name}.weight"), 1)?);
+    }
+    let [alpha_p, alpha_n, beta, eps] = numbers[..] else { unreachable!("one for each name") };
+    let alpha_p = context.softplus(alpha_p)?;
+    let alpha_n = context.softplus(alpha_n)?;
+    let alpha_n = context.graph.add(beta, alpha_n)?;
+    let square = context.graph.mul(x, x)?;
+    let above = context.graph.mul(square, alpha_p)?;
+    let negative = context.graph.min(x, eps)?;
+    let power = context.graph.exp(negative)?;
+    let power = context.graph.sub(power, 1.0f32)?;
+    let below = context.graph.sub(power, x)?;
+    let below = context.graph.mul(below, alpha_n)?;
+    let is_above = context.graph.greater(x, 0.0f32)?;
+    let bent = context.graph.select(is_above, above, below)?;
+    let line = context.graph.mul(x, beta)?;
+    Ok(context.graph.add(bent, line)?)
 }

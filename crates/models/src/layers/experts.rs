@@ -23,6 +23,8 @@ pub struct ExpertConfig {
     pub latent: Option<usize>,
     /// What gates are at most, and how far from 0 what they multiply may be, if there is a limit.
     pub gate_limit: Option<f32>,
+    /// Whether the result is the average of that of these and that of the expert that every token gets, and not the sum.
+    pub averaged: bool,
     /// How they are chosen; the weights say whether there is a correction.
     pub routing: Routing,
 }
@@ -54,6 +56,8 @@ impl Keyed for ExpertConfig {
             &mut experts.latent
         }),
         Key::positive("limit of gates", ["swiglu_limit", ""], |experts| &mut experts.gate_limit),
+        Key::any(["average_experts", ""], |experts| &mut experts.averaged),
+        Key::any(["expert_distance", ""], |experts| &mut experts.routing.distance),
         Key::positive("softcap of routers", ["router_logit_softcapping", ""], |experts| {
             &mut experts.routing.softcap
         }),
@@ -110,6 +114,8 @@ pub struct Experts {
     pub routing: Routing,
     /// An expert that every token gets as well.
     pub shared: Option<SharedExpert>,
+    /// Whether the result is the average of both, and not the sum.
+    pub averaged: bool,
     /// Whether the projections of experts have biases.
     pub bias: bool,
     /// What gates are at most, and how far from 0 what they multiply may be.
@@ -174,7 +180,8 @@ impl Experts {
             None => Ok(y),
             Some(shared) => {
                 let shared = shared.build(context, self, x)?;
-                Ok(context.graph.add(y, shared)?)
+                let sum = context.graph.add(y, shared)?;
+                context.scale(sum, if self.averaged { 0.5 } else { 1.0 })
             }
         }
     }

@@ -191,7 +191,12 @@ impl LatentAttention {
                 (query, Some((latent, rank)))
             }
         };
-        Ok((context.reshape(&[self.heads, dims], query)?, latent))
+        let query = context.reshape(&[self.heads, dims], query)?;
+        let query = match context.shared.temperature {
+            None => query,
+            Some(factor) => context.graph.mul(query, factor)?,
+        };
+        Ok((query, latent))
     }
 
     /// Each head's number, for each token: u32[tokens, heads]

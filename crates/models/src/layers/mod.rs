@@ -28,6 +28,7 @@ use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
 pub use activation::Activation;
+pub(crate) use activation::XIELU;
 pub use alibi::Alibi;
 pub use attention::{Attention, AttentionConfig, AttentionGate, GlobalHeads, QkNorm};
 pub use channel::{Channel, GatedAndExperts};

@@ -1,7 +1,7 @@
 //! How a router chooses experts for a token, and how much each of them counts.
 
 use graph::Value;
-use graph::ops::{Gather, GatherNd, Linear, Reduce, ReduceKind, Softmax, TopK};
+use graph::ops::{Concat, Gather, GatherNd, Linear, Reduce, ReduceKind, Softmax, TopK};
 use tensor::Tensor;
 
 use super::Context;
@@ -21,6 +21,10 @@ pub struct Routing {
     pub correction: bool,
     /// The groups that experts are in, if those of a few groups alone can be chosen.
     pub groups: Option<ExpertGroups>,
+    /// If experts are chosen one after the other (Liu et al. 2024, "GRIN"): the share of each is that of the softmax over the
+    /// experts left whose products are no further than this from the best one, as a fraction of the larger of that and
+    /// their size.
+    pub distance: Option<f32>,
     /// Whether the shares of a token's experts are divided by their sum.
     pub normalized: bool,
     /// The factor on shares.
@@ -56,6 +60,7 @@ impl Default for Routing {
             softcap: None,
             correction: false,
             groups: None,
+            distance: None,
             normalized: true,
             scale: 1.0,
         }
@@ -78,6 +83,10 @@ impl Routing {
             products = context.graph.add(products, bias)?;
         }
         let products = context.softcap(products, self.softcap)?;
+        if let Some(distance) = self.distance {
+            let (shares, chosen) = in_turn(context, count, per_token, products, distance)?;
+            return Ok((context.scale(shares, self.scale)?, chosen));
+        }
         let (shares, chosen) =
             if *self == (Routing { scale: self.scale, bias: self.bias, ..Routing::default() }) {
                 // The softmax of all products, divided by the sum of those chosen, is the softmax of these.
@@ -156,6 +165,37 @@ impl ExpertGroups {
         let (best, places) = top(context, scores, per_token)?;
         Ok((best, pick(context, numbers, places, per_token)?))
     }
+}
+
+/// Chooses experts one after the other, as [`Routing::distance`] says: their shares and numbers, [tokens, per_token] each.
+fn in_turn<V>(
+    context: &mut Context<'_, V>,
+    count: usize,
+    per_token: usize,
+    products: Value,
+    distance: f32,
+) -> Result<(Value, Value), Error> {
+    let numbers: Vec<i64> = (0..count as i64).collect();
+    let numbers = context.graph.constant(Tensor::from_slice([count], &numbers));
+    let none = context.graph.constant(Tensor::scalar(f32::NEG_INFINITY));
+    let sizes = context.graph.abs(products)?;
+    let mut left = products;
+    let (mut shares, mut chosen) = (Vec::new(), Vec::new());
+    for _ in 0..per_token {
+        let (best, place) = top(context, left, 1)?; // [tokens, 1]
+        let off = context.graph.sub(best, products)?;
+        let size = context.graph.max(sizes, best)?;
+        let off = context.graph.div(off, size)?;
+        let is_far = context.graph.greater(off, distance)?;
+        let near = context.graph.select(is_far, none, left)?;
+        let near = softmax(context, near)?;
+        shares.push(top(context, near, 1)?.0);
+        chosen.push(place);
+        let is_chosen = context.graph.equal(numbers, place)?;
+        left = context.graph.select(is_chosen, none, left)?;
+    }
+    let joined = Concat { axis: 1 };
+    Ok((context.graph.op(joined, &shares)?, context.graph.op(joined, &chosen)?))
 }
 
 /// The largest elements of each row, and where they were.

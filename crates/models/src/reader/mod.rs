@@ -16,6 +16,13 @@ struct Head {
     architectures: Option<Vec<String>>,
     model_type: Option<String>,
     position_embedding_type: Option<String>,
+    text_config: Option<TextHead>,
+}
+
+/// That of the text half of a model that sees.
+#[derive(Deserialize)]
+struct TextHead {
+    model_type: Option<String>,
 }
 
 impl Config {
@@ -41,18 +48,24 @@ impl Config {
         })
     }
 
-    /// The architecture that a name stands for in a `config.json`: that of the text part of a frame, and of the first files
-    /// of Jina v3, which have the name of the model that it was made from.
+    /// The architecture that a name stands for in a `config.json`: that of the text part of a frame, of Mistral 4, which has
+    /// the name of Mistral 3 around it, and of the first files of Jina v3, which have the name of the model that it was made
+    /// from.
     pub(crate) fn meant_architecture(json: &str, name: String) -> String {
         if let Some(frame) = Frame::from_hugging_face(&name) {
             return frame.text_architecture(json);
         }
-        let head = weights::from_json::<Head>(json.as_bytes());
-        let is_rotary = |head: Head| head.position_embedding_type.as_deref() == Some("rotary");
-        if name == "XLMRobertaModel" && head.is_ok_and(is_rotary) {
-            return "JinaEmbeddingsV3Model".to_string();
+        let Ok(head) = weights::from_json::<Head>(json.as_bytes()) else { return name };
+        let of_text = head.text_config.and_then(|text| text.model_type);
+        match &name[..] {
+            "XLMRobertaModel" if head.position_embedding_type.as_deref() == Some("rotary") => {
+                "JinaEmbeddingsV3Model".to_string()
+            }
+            "Mistral3ForConditionalGeneration" if of_text.as_deref() == Some("mistral4") => {
+                "Mistral4ForCausalLM".to_string()
+            }
+            _ => name,
         }
-        name
     }
 
     /// Reads `config.json`.
