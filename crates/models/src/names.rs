@@ -155,15 +155,15 @@ fn canonical(name: &str, tables: &[NameTable]) -> Option<String> {
     look(apart(own)).or_else(|| look(ending()?))
 }
 
-/// What files with a table call a weight. Rows whose sides are the same are of parameters without a leaf.
+/// What files with a table call a weight. Rows whose sides are the same, or whose right side has a leaf, are of parameters
+/// without one.
 pub(crate) fn spelled(canonical: &str, table: NameTable) -> String {
     let (path, leaf) = apart(canonical);
-    let row = |(theirs, ours): &(&str, &str)| Some((replace(ours, path, theirs)?, theirs == ours));
-    match table.iter().find_map(row) {
-        None => canonical.to_string(),
-        Some((path, true)) => path,
-        Some((path, false)) => format!("{path}.{leaf}"),
-    }
+    let row = |(theirs, ours): &(&str, &str)| {
+        let whole = |path| if theirs == ours { path } else { format!("{path}.{leaf}") };
+        replace(ours, canonical, theirs).or_else(|| replace(ours, path, theirs).map(whole))
+    };
+    table.iter().find_map(row).unwrap_or_else(|| canonical.to_string())
 }
 
 /// The path and the leaf of a name. A parameter by itself, such as `self_attn.sinks`, has no leaf, and is a weight unless

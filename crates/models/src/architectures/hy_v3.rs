@@ -36,6 +36,8 @@ pub(crate) const HY_V3: Architecture = Architecture {
     ],
     complete,
     gguf_quirks: glm4_moe::gguf_quirks,
+    // llama.cpp has the correction without a suffix.
+    gguf_names: |_| &[("blk.#.exp_probs_b", "blk.#.exp_probs_b.bias")],
     names: &[NAMES, SHARED_EXPERT_NAMES, EXPERT_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
     gguf_rope: RopeStyle::HalfSplit,
     decoder: qwen3,
