@@ -11,7 +11,7 @@ pub struct LayerLists {
     pub heads: Option<Vec<usize>>,
     /// The width inside each feed-forward block.
     pub widths: Option<Vec<usize>>,
-    /// The numbers of the function of each feed-forward block, in the order of [`crate::layers::XIELU`]; only GGUF files have
+    /// The numbers of the function of each feed-forward block, in the order of `layers::XIELU`; only GGUF files have
     /// them here, and others among the weights.
     pub xielu: Option<Vec<[f32; 4]>>,
     /// How many standard deviations above their mean the gates of each layer begin, if they do not have their usual values.

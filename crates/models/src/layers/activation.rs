@@ -15,7 +15,7 @@ pub enum Activation {
     /// `max(x, 0)²`
     ReluSquared,
     /// `αp · x² + β · x` above 0, else `αn · (e^min(x, ε) - 1 - x) + β · x` (xIELU, Huang and Schlag 2024). Each block has
-    /// numbers of its own, [`XIELU`].
+    /// numbers of its own, `XIELU`.
     Xielu,
 }
 
