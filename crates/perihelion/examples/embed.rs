@@ -3,7 +3,7 @@
 use perihelion::prelude::*;
 
 /// A tiny encoder with random weights, which the tests use; try "sentence-transformers/all-MiniLM-L6-v2".
-const MODEL: &str = "crates/perihelion/tests/models/encoders/bert";
+const MODEL: &str = "crates/perihelion/tests/models/encoders/xlm_roberta";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
