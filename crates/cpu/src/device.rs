@@ -68,7 +68,12 @@ impl Device for Cpu {
             Op::Constant(_) | Op::Weight(_) | Op::Print(_) | Op::Custom(_) => None,
             Op::Unary(function) => Some(unary::kernel(self, *function, dtype)?),
             Op::Binary(function) => Some(binary::kernel(self, *function, dtype, like_result(node).next())?),
-            Op::Select(_) => select::kernel(like_result(node), node.outputs[0].dtype, pool()),
+            Op::Select(_) => {
+                // The condition of a selection among truth values has their type too.
+                let in_place = like_result(node).find(|&position| position > 0);
+                let width = node.outputs[0].dtype.block().bytes;
+                kernel(select::SelectKernel { in_place, width, pool: pool() })
+            }
             // The reference packs floats of less than a byte.
             Op::Cast(cast) if cast.to.is_sub_byte() => None,
             Op::Cast(cast) => kernel(convert::CastKernel { from: dtype, to: cast.to, pool: pool() }),

@@ -12,7 +12,7 @@ use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
 use super::sequence_state::{SequenceRun, SequenceStates};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Channels of a task.
@@ -155,10 +155,12 @@ fn convolve_lanes<S: Simd>(s: S, call: &Convolution<'_>, run: &SequenceRun, bloc
                 None => &past[(i + tap) * BLOCK + lane..][..count],
             };
             let factor = &weight[tap * BLOCK + lane..][..LANES];
-            sum = s.fma(vec::load(s, input), vec::load(s, factor), sum);
+            // SAFETY: the slices are that long.
+            let (input, factor) = unsafe { (s.load_partial(input.as_ptr(), count), s.load(factor.as_ptr())) };
+            sum = s.fma(input, factor, sum);
         }
         let start = row * channels + first + lane;
         // SAFETY: only this task writes these channels of this sequence's rows.
-        vec::store(s, unsafe { call.out.part(start..start + count) }, sum);
+        unsafe { s.store_partial(call.out.part(start..start + count).as_mut_ptr(), sum, count) };
     }
 }

@@ -1,6 +1,6 @@
 //! Elements at equal distances, side by side.
 
-use crate::vec::{self, LANES, Simd};
+use crate::vec::{LANES, Simd};
 
 /// The even lanes of two vectors.
 #[inline(always)]
@@ -17,7 +17,10 @@ pub(super) fn odd_lanes<S: Simd>(s: S, first: S::F32, second: S::F32) -> S::F32 
 /// Eight lanes of one vector, then eight of another.
 #[inline(always)]
 fn pick<S: Simd>(s: S, first: S::F32, second: S::F32, places: &[u8; LANES]) -> S::F32 {
-    s.select(vec::first_lanes(s, LANES / 2), s.permute(first, places), s.permute(second, places))
+    const LANE: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+    // SAFETY: the array has sixteen values.
+    let lower = s.less(unsafe { s.load(LANE.as_ptr()) }, s.splat(8.0));
+    s.select(lower, s.permute(first, places), s.permute(second, places))
 }
 
 /// `to[i] = join(to[i], from[i · stride])` for as many elements as both have.

@@ -14,7 +14,7 @@ use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
 use super::sequence_state::{SequenceRun, SequenceStates};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Vectors of columns in a task.
@@ -160,7 +160,9 @@ fn change<S: Simd>(s: S, state: &[f32], k: &[f32], v: &[f32], decay: f32, beta: 
     let mut result = [s.splat(0.0); VECTORS];
     for (n, result) in result.iter_mut().enumerate() {
         let held = s.mul(decay, s.add(sums[0][n], sums[1][n]));
-        let v = vec::load(s, v.get(n * LANES..).unwrap_or_default());
+        let v = v.get(n * LANES..).unwrap_or(&[]);
+        // SAFETY: at most as many as there are.
+        let v = unsafe { s.load_partial(v.as_ptr(), v.len().min(LANES)) };
         *result = s.mul(beta, s.sub(v, held));
     }
     result
@@ -207,6 +209,7 @@ fn update<S: Simd>(
 #[inline(always)]
 fn store<S: Simd>(s: S, lanes: [S::F32; VECTORS], to: &mut [f32]) {
     for (to, lanes) in to.chunks_mut(LANES).zip(lanes) {
-        vec::store(s, to, lanes);
+        // SAFETY: the chunk is as long as it says, and no longer than a vector.
+        unsafe { s.store_partial(to.as_mut_ptr(), lanes, to.len()) };
     }
 }

@@ -10,7 +10,7 @@ use graph::ops;
 use super::norm::sum;
 use super::operands::{elements, elements_mut, view};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, Simd};
+use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 
 /// What to do with each group.
@@ -95,12 +95,12 @@ fn group<S: Simd>(s: S, norm: &GroupNorm<'_>, number: usize, x: &[f32], out: &mu
     for (channel, (x, out)) in channels.enumerate() {
         let (scale, shift) = (factor * norm.weight[first + channel], norm.bias[first + channel]);
         let (mean, scale, shift) = (s.splat(mean), s.splat(scale), s.splat(shift));
-        vec::map(
-            s,
-            out,
-            [x],
-            #[inline(always)]
-            |_, [x]| s.fma(s.sub(x, mean), scale, shift),
-        );
+        for (x, out) in x.chunks(LANES).zip(out.chunks_mut(LANES)) {
+            // SAFETY: the chunks are as long as they say.
+            unsafe {
+                let centered = s.sub(s.load_partial(x.as_ptr(), x.len()), mean);
+                s.store_partial(out.as_mut_ptr(), s.fma(centered, scale, shift), out.len());
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::floats::{self, is_float};
 use super::operands::{elements, elements_mut, view};
 use super::softmax::{RowKernel, largest, softmax_with, weights};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, Simd};
+use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
 
 variants! {
@@ -93,12 +93,12 @@ fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
         let largest = largest(s, x);
         let logarithm = s.splat(vec::ln(weights(s, x, largest, out)));
         let largest = s.splat(largest);
-        vec::map(
-            s,
-            out,
-            [x],
-            #[inline(always)]
-            |_, [x]| s.sub(s.sub(x, largest), logarithm),
-        );
+        for (x, out) in x.chunks(LANES).zip(out.chunks_mut(LANES)) {
+            // SAFETY: the chunks are as long as they say.
+            unsafe {
+                let below = s.sub(s.load_partial(x.as_ptr(), x.len()), largest);
+                s.store_partial(out.as_mut_ptr(), s.sub(below, logarithm), out.len());
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use engine::{Kernel, KernelCall};
 use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use crate::variant::{Variant, fastest, variants};
-use crate::vec::{self, Simd};
+use crate::vec::{LANES, Simd};
 use crate::{Cpu, Pool};
 
 /// What to do with each row.
@@ -90,40 +90,45 @@ fn layer_rows<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], out: &mut [f32]) {
 #[inline(always)]
 pub(super) fn sum<S: Simd, const SQUARED: bool>(s: S, x: &[f32], mean: f32) -> f32 {
     let mean = s.splat(mean);
-    let sums = vec::fold(
-        s,
-        x,
-        0.0,
-        #[inline(always)]
-        |sum, x| {
-            let value = s.sub(x, mean);
-            if SQUARED { s.fma(value, value, sum) } else { s.add(sum, value) }
-        },
-        #[inline(always)]
-        |a, b| s.add(a, b),
-    );
-    s.sum(sums)
+    let mut sums = [s.splat(0.0); 4];
+    let mut groups = x.chunks_exact(4 * LANES);
+    for group in &mut groups {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: a group has four vectors.
+            let value = s.sub(unsafe { s.load(group.as_ptr().add(i * LANES)) }, mean);
+            *sum = if SQUARED { s.fma(value, value, *sum) } else { s.add(*sum, value) };
+        }
+    }
+    for (chunk, sum) in groups.remainder().chunks(LANES).zip(&mut sums) {
+        // SAFETY: the chunk is as long as it says. The mean is partial too, so that lanes beyond stay 0.
+        let value = unsafe {
+            let mut means = [0f32; LANES];
+            s.store_partial(means.as_mut_ptr(), mean, chunk.len());
+            s.sub(s.load_partial(chunk.as_ptr(), chunk.len()), s.load(means.as_ptr()))
+        };
+        *sum = if SQUARED { s.fma(value, value, *sum) } else { s.add(*sum, value) };
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }
 
 /// `(x - mean) · factor · weight + bias`.
 #[inline(always)]
 fn scale<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], mean: f32, factor: f32, out: &mut [f32]) {
     let (mean, factor) = (s.splat(mean), s.splat(factor));
-    match norm.bias {
-        None => vec::map(
-            s,
-            out,
-            [x, norm.weight],
-            #[inline(always)]
-            |_, [x, weight]| s.mul(s.mul(s.sub(x, mean), factor), weight),
-        ),
-        Some(bias) => vec::map(
-            s,
-            out,
-            [x, norm.weight, bias],
-            #[inline(always)]
-            |_, [x, weight, bias]| s.add(s.mul(s.mul(s.sub(x, mean), factor), weight), bias),
-        ),
+    let dims = norm.weight.len();
+    assert!(x.len() == dims && out.len() == dims);
+    for start in (0..dims).step_by(LANES) {
+        let count = LANES.min(dims - start);
+        // SAFETY: all slices are of `dims`, of which `count` are left.
+        unsafe {
+            let value = s.load_partial(x.as_ptr().add(start), count);
+            let weight = s.load_partial(norm.weight.as_ptr().add(start), count);
+            let mut y = s.mul(s.mul(s.sub(value, mean), factor), weight);
+            if let Some(bias) = norm.bias {
+                y = s.add(y, s.load_partial(bias.as_ptr().add(start), count));
+            }
+            s.store_partial(out.as_mut_ptr().add(start), y, count);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tensor::{AlignedBytes, DType, Shape};
 use super::floats::{self, is_float};
 use super::operands::view;
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 use crate::{Cpu, Pool};
 
 /// One axis at another size.
@@ -162,15 +162,18 @@ impl Block {
     #[inline(always)]
     fn write_sums<S: Simd>(&self, s: S, x: &[f32], out: &mut [f32; LANES]) {
         let x: &[f32; LANES] = x[self.first..].first_chunk().expect("a block lies within the old axis");
-        let x = vec::load(s, x);
-        let (mut sums, rest) = match &self.terms[..] {
-            [a, b] => (s.add(a.product(s, x), b.product(s, x)), &[][..]),
-            terms => (s.splat(0.0), terms),
-        };
-        for term in rest {
-            sums = s.add(sums, term.product(s, x));
+        // SAFETY: the arrays have sixteen values.
+        unsafe {
+            let x = s.load(x.as_ptr());
+            let (mut sums, rest) = match &self.terms[..] {
+                [a, b] => (s.add(a.product(s, x), b.product(s, x)), &[][..]),
+                terms => (s.splat(0.0), terms),
+            };
+            for term in rest {
+                sums = s.add(sums, term.product(s, x));
+            }
+            s.store(out.as_mut_ptr(), sums);
         }
-        vec::store(s, out, sums);
     }
 }
 
@@ -178,7 +181,8 @@ impl Term {
     /// The products with sixteen elements of the old axis.
     #[inline(always)]
     fn product<S: Simd>(&self, s: S, x: S::F32) -> S::F32 {
-        s.mul(vec::load(s, &self.weights), s.permute(x, &self.places))
+        // SAFETY: the array has sixteen values.
+        s.mul(unsafe { s.load(self.weights.as_ptr()) }, s.permute(x, &self.places))
     }
 }
 

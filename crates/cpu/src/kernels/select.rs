@@ -4,22 +4,10 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use engine::{Kernel, KernelCall};
-use tensor::DType;
 
 use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut, with_width};
 use crate::Pool;
-
-/// A kernel for elements of a dtype, given the operands that have the result's type.
-pub(crate) fn kernel(
-    mut like_result: impl Iterator<Item = usize>,
-    dtype: DType,
-    pool: Arc<Pool>,
-) -> Option<Arc<dyn Kernel>> {
-    // The condition of a selection among truth values has their type too.
-    let in_place = like_result.find(|&position| position > 0);
-    Some(Arc::new(SelectKernel { in_place, width: dtype.block().bytes, pool }))
-}
 
 /// Elements of operand 1 where operand 0 is true, else of operand 2.
 pub(crate) struct SelectKernel {

@@ -13,7 +13,7 @@ use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
 use super::sequence_state::{SequenceRun, SequenceStates};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, exp, with_scratch};
+use crate::vec::{LANES, Simd, exp, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Elements of a head that a task has.
@@ -188,7 +188,8 @@ fn scan_rows<S: Simd, const V: usize, const OF_HEADS: bool>(
         }
         for (v, out) in out.chunks_mut(LANES).enumerate() {
             let sum = s.add(s.add(sums[0][v], sums[1][v]), s.add(sums[2][v], sums[3][v]));
-            vec::store(s, out, sum);
+            // SAFETY: as many as there are.
+            unsafe { s.store_partial(out.as_mut_ptr(), sum, out.len()) };
         }
     }
 }
@@ -266,7 +267,8 @@ impl<'a, S: Simd, const V: usize> Token<'a, S, V> {
 fn load<S: Simd, const V: usize>(s: S, from: &[f32]) -> [S::F32; V] {
     let mut vectors = [s.splat(0.0); V];
     for (vector, from) in vectors.iter_mut().zip(from.chunks(LANES)) {
-        *vector = vec::load(s, from);
+        // SAFETY: the chunk has that many values.
+        *vector = unsafe { s.load_partial(from.as_ptr(), from.len()) };
     }
     vectors
 }

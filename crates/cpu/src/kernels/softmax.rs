@@ -13,7 +13,7 @@ use super::operands::{elements, elements_mut, view};
 use super::rows::each_part;
 use super::softmax_columns;
 use crate::variant::{Variant, fastest, variants};
-use crate::vec::{self, LANES, Simd, exp, with_scratch};
+use crate::vec::{LANES, Simd, exp, with_scratch};
 use crate::{Cpu, Pool};
 
 /// Some whole rows of `x`, of the given length, into as many of `out`.
@@ -48,28 +48,30 @@ fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
         let sum = weights(s, x, largest(s, x), out);
         // One division a row: of vectors they take longer than the exponentials. The sum is at least 1, or NaN.
         let factor = s.splat(1.0 / sum);
-        vec::map(
-            s,
-            out,
-            [],
-            #[inline(always)]
-            |weight, []| s.mul(weight, factor),
-        );
+        for chunk in out.chunks_mut(LANES) {
+            // SAFETY: the chunk is as long as it says.
+            unsafe {
+                let weight = s.load_partial(chunk.as_ptr(), chunk.len());
+                s.store_partial(chunk.as_mut_ptr(), s.mul(weight, factor), chunk.len());
+            }
+        }
     }
 }
 
 #[inline(always)]
 pub(super) fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
-    let largest = vec::fold(
-        s,
-        x,
-        f32::NEG_INFINITY,
-        #[inline(always)]
-        |most, x| s.max(most, x),
-        #[inline(always)]
-        |a, b| s.max(a, b),
-    );
-    s.largest(largest)
+    let mut largest = [s.splat(f32::NEG_INFINITY); 4];
+    let mut groups = x.chunks_exact(4 * LANES);
+    for group in &mut groups {
+        for (i, largest) in largest.iter_mut().enumerate() {
+            // SAFETY: a group has four vectors.
+            *largest = s.max(*largest, unsafe { s.load(group.as_ptr().add(i * LANES)) });
+        }
+    }
+    let rest = groups.remainder().iter().fold(f32::NEG_INFINITY, |a, b| if a > *b { a } else { *b });
+    let [a, b, c, d] = largest;
+    let most = s.largest(s.max(s.max(a, b), s.max(c, d)));
+    if most > rest { most } else { rest }
 }
 
 /// Writes `exp(x - largest)` and returns the sum.
@@ -91,8 +93,12 @@ pub(super) fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -
     let done = x.len() / (4 * LANES) * 4 * LANES;
     let rest = x[done..].chunks(LANES).zip(out[done..].chunks_mut(LANES));
     for ((x, out), sum) in rest.zip(&mut sums) {
-        vec::store(s, out, exp(s, s.sub(vec::load(s, x), largest)));
-        *sum = s.add(*sum, vec::load(s, out));
+        // SAFETY: the chunks are as long as they say.
+        unsafe {
+            let weight = exp(s, s.sub(s.load_partial(x.as_ptr(), x.len()), largest));
+            s.store_partial(out.as_mut_ptr(), weight, x.len());
+            *sum = s.add(*sum, s.load_partial(out.as_ptr(), x.len()));
+        }
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

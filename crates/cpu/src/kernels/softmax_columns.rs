@@ -5,7 +5,7 @@
 use super::disjoint::Disjoint;
 use crate::Pool;
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, exp};
+use crate::vec::{LANES, Simd, exp};
 
 /// Columns of a band at most: a run of 4 KiB in each row, since each row may lie in a page of its own.
 const BAND: usize = 1024;
@@ -69,42 +69,56 @@ fn columns<S: Simd>(
     let row = |i: usize| start + i * inner..start + i * inner + count;
     for i in 0..n {
         // Where an element is NaN, the other operand is the second and stays.
-        vec::map(
+        update(
             s,
             largest,
-            [&x[row(i)]],
+            &x[row(i)],
             #[inline(always)]
-            |most, [x]| s.max(x, most),
+            |most, x| s.max(x, most),
         );
     }
     for i in 0..n {
         // SAFETY: these columns belong to this call alone.
         let out = unsafe { out.part(row(i)) };
         out.copy_from_slice(&x[row(i)]);
-        vec::map(
+        update(
             s,
             out,
-            [largest],
+            largest,
             #[inline(always)]
-            |x, [most]| exp(s, s.sub(x, most)),
+            |x, most| exp(s, s.sub(x, most)),
         );
-        vec::map(
+        update(
             s,
             sums,
-            [out],
+            out,
             #[inline(always)]
-            |sum, [power]| s.add(sum, power),
+            |sum, power| s.add(sum, power),
         );
     }
     for i in 0..n {
         // SAFETY: as above.
         let out = unsafe { out.part(row(i)) };
-        vec::map(
+        update(
             s,
             out,
-            [sums],
+            sums,
             #[inline(always)]
-            |power, [sum]| s.div(power, sum),
+            |power, sum| s.div(power, sum),
         );
+    }
+}
+
+/// `a = function(a, b)` for each element.
+#[inline(always)]
+fn update<S: Simd>(s: S, a: &mut [f32], b: &[f32], function: impl Fn(S::F32, S::F32) -> S::F32) {
+    for (a, b) in a.chunks_mut(LANES).zip(b.chunks(LANES)) {
+        let count = a.len();
+        assert_eq!(count, b.len(), "softmax: rows of one length");
+        // SAFETY: both have `count` values, at most sixteen.
+        unsafe {
+            let value = function(s.load_partial(a.as_ptr(), count), s.load_partial(b.as_ptr(), count));
+            s.store_partial(a.as_mut_ptr(), value, count);
+        }
     }
 }

@@ -13,7 +13,7 @@ use super::convert::Half;
 use super::elementwise::{BLOCK, ElementKernel, Source, for_blocks};
 use super::operands::{CHUNK, elements, elements_mut};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, Simd};
+use crate::vec::{self, LANES, Simd};
 use crate::{Cpu, Pool};
 
 variants! {
@@ -124,12 +124,12 @@ mod integers {
 fn map_f32<S: Simd>(s: S, function: Unary, x: &[f32], y: &mut [f32]) {
     macro_rules! vector {
         ($x:ident => $value:expr) => {
-            vec::map(
+            lanes(
                 s,
+                x,
                 y,
-                [x],
                 #[inline(always)]
-                |_, [$x]| $value,
+                |$x| $value,
             )
         };
     }
@@ -169,6 +169,20 @@ fn plain<T: Copy>(x: &[T], y: &mut [T], function: impl Fn(T) -> T) {
     for (y, &x) in y.iter_mut().zip(x) {
         *y = function(x);
     }
+}
+
+/// Sixteen elements at a time.
+#[inline(always)]
+fn lanes<S: Simd>(s: S, x: &[f32], y: &mut [f32], function: impl Fn(S::F32) -> S::F32) {
+    let (groups, tail) = x.as_chunks::<LANES>();
+    let (results, rest) = y.as_chunks_mut::<LANES>();
+    for (x, y) in groups.iter().zip(results) {
+        // SAFETY: both are arrays of sixteen values.
+        unsafe { s.store(y.as_mut_ptr(), function(s.load(x.as_ptr()))) };
+    }
+    let count = tail.len().min(rest.len());
+    // SAFETY: both have at least `count` values, fewer than sixteen.
+    unsafe { s.store_partial(rest.as_mut_ptr(), function(s.load_partial(tail.as_ptr(), count)), count) };
 }
 
 /// Computes as f32 and rounds.

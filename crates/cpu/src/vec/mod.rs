@@ -14,7 +14,6 @@ mod math;
 mod neon;
 mod portable;
 mod scratch;
-mod slices;
 mod stream;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -30,7 +29,6 @@ pub use math::{exp, sigmoid, tanh};
 pub use neon::Neon;
 pub use portable::Portable;
 pub use scratch::with_scratch;
-pub use slices::{first_lanes, fold, load, map, store};
 pub use stream::{Stream, prefetch, prefetch_line};
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};

@@ -17,8 +17,6 @@
 
 pub(super) mod dots;
 mod plan;
-mod scores;
-mod sums;
 mod tile;
 
 use std::sync::Arc;

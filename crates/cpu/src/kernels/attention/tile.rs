@@ -7,11 +7,9 @@ use super::dots::{self, Dots};
 use super::plan::{
     Attention, Chosen, Plan, QueryTile, RANGE, SCORES_STRIDE, TILE_ROWS, TILES, TILES_AT_ONCE, partial_len,
 };
-use super::scores::{bound, score, shift, weigh};
-use super::sums::Sums;
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::kv_cache::{RaggedBatch, TILE};
-use crate::vec::{self, LANES, Scalar, Simd, exp};
+use crate::vec::{LANES, Scalar, Simd, exp, tanh};
 
 /// Everything a task reads, and where it writes.
 pub struct Job<'a, T> {
@@ -482,6 +480,318 @@ fn gather<T: Scalar>(
     tiles
 }
 
+/// Scores of the first `rows` rows and all positions of `tiles`, as many rows at a time as the registers hold.
+///
+/// # Safety
+/// `queries` holds `[dims, 16]`, each of `tiles` in `keys` points to `[dims, 16]`, and `scores` holds [`TILE_ROWS`] rows.
+#[inline(always)]
+unsafe fn score<S: Simd, T: Scalar>(
+    s: S,
+    rows: usize,
+    queries: *const f32,
+    keys: &[*const T; TILES],
+    tiles: Range<usize>,
+    dims: usize,
+    scores: *mut f32,
+) {
+    let mut row = 0;
+    while row < rows {
+        // SAFETY: `row + R <= TILE_ROWS` in each arm, as each takes the rows left rounded up to a divisor of 12 or 8.
+        unsafe {
+            let (queries, scores) = (queries.add(row), scores.add(row * SCORES_STRIDE));
+            macro_rules! score {
+                ($rows:literal x $tiles:literal) => {
+                    score_rows::<S, T, $rows, $tiles>(s, queries, keys, tiles.clone(), dims, scores)
+                };
+            }
+            row += if const { S::REGISTERS == 32 } {
+                match rows - row {
+                    9.. => score!(12 x 2),
+                    5.. => score!(8 x 2),
+                    3.. => score!(4 x 4),
+                    2 => score!(2 x 4),
+                    _ => score!(1 x 4),
+                }
+            } else if const { S::REGISTERS == 8 } {
+                match rows - row {
+                    5.. => score!(6 x 1),
+                    3.. => score!(4 x 1),
+                    2 => score!(2 x 1),
+                    _ => score!(1 x 4),
+                }
+            } else {
+                match rows - row {
+                    2.. => score!(2 x 1),
+                    _ => score!(1 x 2),
+                }
+            };
+        }
+    }
+}
+
+/// Scores of `R` rows, `C` tiles at a time; returns `R`.
+///
+/// # Safety
+/// As [`score`], for `R` rows.
+#[inline(always)]
+unsafe fn score_rows<S: Simd, T: Scalar, const R: usize, const C: usize>(
+    s: S,
+    queries: *const f32,
+    keys: &[*const T; TILES],
+    tiles: Range<usize>,
+    dims: usize,
+    scores: *mut f32,
+) -> usize {
+    for first in tiles.clone().step_by(C) {
+        let mut from = [std::ptr::null(); C];
+        for c in 0..C {
+            // Past the end the last tile is computed again, and not stored.
+            from[c] = keys[(first + c).min(tiles.end - 1)];
+        }
+        let mut sums = [[s.splat(0.0); C]; R];
+        for dim in 0..dims {
+            let mut key = [s.splat(0.0); C];
+            for c in 0..C {
+                // SAFETY: `dim < dims`, and a tile is `[dims, 16]`.
+                key[c] = unsafe { T::load(s, from[c].add(dim * TILE)) };
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the queries are `[dims, 16]`, and the rows end within the sixteen.
+                let query = s.splat(unsafe { *queries.add(dim * LANES + r) });
+                for c in 0..C {
+                    sums[c] = s.fma(query, key[c], sums[c]);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (c, sum) in sums.iter().enumerate() {
+                if first + c < tiles.end {
+                    // SAFETY: the tile is within the range, and the row within the scores.
+                    unsafe { s.store(scores.add(r * SCORES_STRIDE + (first + c) * TILE), *sum) };
+                }
+            }
+        }
+    }
+    R
+}
+
+/// Turns scores `x` into `cap · tanh(x / cap)`.
+#[inline(always)]
+fn bound<S: Simd>(s: S, scores: &mut [f32], cap: f32) {
+    let cap = s.splat(cap);
+    for tile in scores.chunks_exact_mut(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        unsafe {
+            let score = s.load(tile.as_ptr());
+            s.store(tile.as_mut_ptr(), s.mul(cap, tanh(s, s.div(score, cap))));
+        }
+    }
+}
+
+/// Turns the scores at `from..to` into weights and returns their maximum and the sum of the weights.
+///
+/// Positions of the outer tiles that the row does not see get weight 0.
+#[inline(always)]
+fn weigh<S: Simd>(s: S, scores: &mut [f32], from: usize, to: usize) -> (f32, f32) {
+    let (start, end) = (from / TILE * TILE, to.next_multiple_of(TILE));
+    let scores = &mut scores[start..end];
+    scores[..from - start].fill(f32::NEG_INFINITY);
+    scores[to - start..].fill(f32::NEG_INFINITY);
+    let mut largest = s.splat(f32::NEG_INFINITY);
+    for tile in scores.chunks_exact(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        largest = s.max(largest, unsafe { s.load(tile.as_ptr()) });
+    }
+    let largest = s.largest(largest);
+    let shift = s.splat(shift(largest));
+    let mut sum = s.splat(0.0);
+    for tile in scores.chunks_exact_mut(LANES) {
+        // SAFETY: a chunk has sixteen values.
+        unsafe {
+            let weight = exp(s, s.sub(s.load(tile.as_ptr()), shift));
+            s.store(tile.as_mut_ptr(), weight);
+            sum = s.add(sum, weight);
+        }
+    }
+    (largest, s.sum(sum))
+}
+
+/// What to take off the scores: their maximum, or 0 where every one is `-inf`.
+#[inline(always)]
+fn shift(largest: f32) -> f32 {
+    if largest == f32::NEG_INFINITY { 0.0 } else { largest }
+}
+
+/// Positions that some rows see, or that all of them do.
+#[derive(Clone, Copy)]
+enum Part {
+    Before,
+    Common,
+    After,
+}
+
+/// Sums of values, weighted.
+struct Sums<'a, T> {
+    /// `[16, stride]` each, of which the first `dims` are summed.
+    values: &'a [*const T; TILES],
+    stride: usize,
+    dims: usize,
+    /// Weights, [`SCORES_STRIDE`] a row.
+    scores: *const f32,
+    /// The sums so far, `dims` rounded up to whole vectors a row.
+    out: *mut f32,
+}
+
+impl<T: Scalar> Sums<'_, T> {
+    /// Adds to each row's sum the values it sees.
+    ///
+    /// Positions that some rows do not see are added row by row, before and after those that all see: a weight of 0 would
+    /// not do, as the value may be infinite.
+    ///
+    /// # Safety
+    /// The positions lie in tiles that `values` has, and `scores` and `out` have the rows.
+    #[inline(always)]
+    unsafe fn add_visible<S: Simd>(&self, s: S, visible: &[(usize, usize)]) {
+        let common = visible.iter().fold((0, RANGE), |all, row| (all.0.max(row.0), all.1.min(row.1)));
+        let (from, to) = (common.0, common.1.max(common.0));
+        for part in [Part::Before, Part::Common, Part::After] {
+            let mut row = 0;
+            while row < visible.len() {
+                let (first, end) = visible[row];
+                let (rows, positions) = match part {
+                    Part::Before => (1, first..end.min(from)),
+                    Part::Common => (visible.len() - row, from..to),
+                    Part::After => (1, to.max(first)..end),
+                };
+                // SAFETY: the caller's promise, for each row and for all.
+                row += unsafe { self.add_rows(s, row, rows, positions) };
+            }
+        }
+    }
+
+    /// Adds the values at `positions` to the sums of as many of `rows` rows as the registers hold; returns how many.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`].
+    #[inline(always)]
+    unsafe fn add_rows<S: Simd>(&self, s: S, row: usize, rows: usize, positions: Range<usize>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if const { S::REGISTERS == 32 } {
+                match rows {
+                    12.. => self.add::<S, 12, 2>(s, row, positions),
+                    8.. => self.add::<S, 8, 2>(s, row, positions),
+                    4.. => self.add::<S, 4, 4>(s, row, positions),
+                    2.. => self.add::<S, 2, 4>(s, row, positions),
+                    _ => self.add::<S, 1, 4>(s, row, positions),
+                }
+            } else if const { S::REGISTERS == 8 } {
+                match rows {
+                    6.. => self.add::<S, 6, 1>(s, row, positions),
+                    4.. => self.add::<S, 4, 1>(s, row, positions),
+                    2.. => self.add::<S, 2, 1>(s, row, positions),
+                    _ => self.add::<S, 1, 4>(s, row, positions),
+                }
+            } else {
+                match rows {
+                    2.. => self.add::<S, 2, 1>(s, row, positions),
+                    _ => self.add::<S, 1, 1>(s, row, positions),
+                }
+            }
+        }
+    }
+
+    /// Adds the values at `positions` to the sums of `R` rows, `C` vectors of dims at a time; returns `R`.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`].
+    #[inline(always)]
+    unsafe fn add<S: Simd, const R: usize, const C: usize>(
+        &self,
+        s: S,
+        row: usize,
+        positions: Range<usize>,
+    ) -> usize {
+        if positions.is_empty() {
+            return R;
+        }
+        let mut dim = 0;
+        // SAFETY: the caller's promise, and each step ends within the dims.
+        unsafe {
+            if const { C > 1 } {
+                while dim + C * LANES <= self.dims {
+                    self.add_dims::<S, R, C, false>(s, row, positions.clone(), dim);
+                    dim += C * LANES;
+                }
+            }
+            while dim + LANES <= self.dims {
+                self.add_dims::<S, R, 1, false>(s, row, positions.clone(), dim);
+                dim += LANES;
+            }
+            if dim < self.dims {
+                for row in row..row + R {
+                    self.add_dims::<S, 1, 1, true>(s, row, positions.clone(), dim);
+                }
+            }
+        }
+        R
+    }
+
+    /// Adds `C` vectors of dims from `dim` on; fewer than sixteen dims where they are `PARTIAL`.
+    ///
+    /// # Safety
+    /// As [`Sums::add_visible`], and the dims exist.
+    #[inline(always)]
+    unsafe fn add_dims<S: Simd, const R: usize, const C: usize, const PARTIAL: bool>(
+        &self,
+        s: S,
+        row: usize,
+        positions: Range<usize>,
+        dim: usize,
+    ) {
+        let stride = self.dims.next_multiple_of(LANES);
+        let mut sums = [[s.splat(0.0); C]; R];
+        // SAFETY: the caller's promise; rows of `out` are whole vectors.
+        unsafe {
+            let out = self.out.add(row * stride + dim);
+            let weights = self.scores.add(row * SCORES_STRIDE);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (c, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.load(out.add(r * stride + c * LANES));
+                }
+            }
+            let mut position = positions.start;
+            while position < positions.end {
+                let end = positions.end.min((position / TILE + 1) * TILE);
+                let tile = self.values[position / TILE].add(dim);
+                for position in position..end {
+                    let from = tile.add(position % TILE * self.stride);
+                    let mut value = [s.splat(0.0); C];
+                    for (c, value) in value.iter_mut().enumerate() {
+                        *value = if PARTIAL {
+                            T::load_partial(s, from, self.dims - dim)
+                        } else {
+                            T::load(s, from.add(c * LANES))
+                        };
+                    }
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let weight = s.splat(*weights.add(r * SCORES_STRIDE + position));
+                        for (sum, value) in sums.iter_mut().zip(value) {
+                            *sum = s.fma(weight, value, *sum);
+                        }
+                    }
+                }
+                position = end;
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                for (c, sum) in sums.iter().enumerate() {
+                    s.store(out.add(r * stride + c * LANES), *sum);
+                }
+            }
+        }
+    }
+}
+
 /// Adds the result of a range to the result so far, both scaled to their common maximum.
 #[inline(always)]
 fn fold<S: Simd, T>(
@@ -498,20 +808,22 @@ fn fold<S: Simd, T>(
         (old[row], new[row]) = (state[row] - shift, partial[row] - shift);
         state[row] = if state[row] > partial[row] { state[row] } else { partial[row] };
     }
-    let (old, new) = (s.to_array(exp(s, vec::load(s, &old))), s.to_array(exp(s, vec::load(s, &new))));
+    // SAFETY: the arrays have sixteen values.
+    let (old, new) =
+        unsafe { (s.to_array(exp(s, s.load(old.as_ptr()))), s.to_array(exp(s, s.load(new.as_ptr())))) };
     let dims = call.width().next_multiple_of(LANES);
     for row in (0..tile.rows).filter(|&row| visible[row].0 < visible[row].1) {
         state[LANES + row] = state[LANES + row] * old[row] + partial[LANES + row] * new[row];
         let (old, new) = (s.splat(old[row]), s.splat(new[row]));
         let state = &mut state[2 * LANES + row * dims..][..dims];
         let partial = &partial[2 * LANES + row * dims..][..dims];
-        vec::map(
-            s,
-            state,
-            [partial],
-            #[inline(always)]
-            |state, [partial]| s.fma(partial, new, s.mul(state, old)),
-        );
+        for (state, partial) in state.chunks_exact_mut(LANES).zip(partial.chunks_exact(LANES)) {
+            // SAFETY: chunks have sixteen values.
+            unsafe {
+                let sum = s.mul(s.load(state.as_ptr()), old);
+                s.store(state.as_mut_ptr(), s.fma(s.load(partial.as_ptr()), new, sum));
+            }
+        }
     }
 }
 
@@ -524,13 +836,10 @@ fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) 
         // SAFETY: one task finishes each tile, and tiles do not share rows.
         let out = unsafe { call.out.part(tile.row(call, row, width)) };
         let sum = s.splat(state[LANES + row]);
-        let values = &state[2 * LANES + row * stride..][..width];
-        vec::map(
-            s,
-            out,
-            [values],
-            #[inline(always)]
-            |_, [value]| s.div(value, sum),
-        );
+        let values = &state[2 * LANES + row * stride..][..stride];
+        for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
+            // SAFETY: a chunk of values has sixteen, and the rest is as long as it says.
+            unsafe { s.store_partial(out.as_mut_ptr(), s.div(s.load(values.as_ptr()), sum), out.len()) };
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::Geometry;
 use crate::kernels::every::{even_lanes, join_every};
 use crate::kernels::matmul::ROW;
 use crate::variant::variants;
-use crate::vec::{self, LANES, Simd};
+use crate::vec::{LANES, Simd};
 
 /// Writes some terms of the sums, a step's, to panels or rows.
 pub(super) type Pack = unsafe fn(&Pixels<'_>, Range<usize>, &mut [f32]);
@@ -124,6 +124,10 @@ impl<'a> Pixels<'a> {
         let (taps, vectors) = (self.geometry.taps(), self.width / LANES);
         let plane: usize = self.geometry.from.iter().product();
         let count = self.positions.len().div_ceil(self.width) * vectors;
+        let mut lanes = [0f32; LANES];
+        (0..LANES).for_each(|lane| lanes[lane] = lane as f32);
+        // SAFETY: the array has sixteen values.
+        let lanes = unsafe { s.load(lanes.as_ptr()) };
         for vector in 0..count {
             let panel = &mut panels[vector / vectors * self.width * terms.len()..];
             for tap in 0..taps {
@@ -160,7 +164,9 @@ impl<'a> Pixels<'a> {
                             to_lanes.copy_from_slice(&self.x[from + run.from..][..LANES]);
                         }
                         _ => {
-                            vec::store(s, to_lanes, self.join(s, runs, from));
+                            let joined = self.join(s, lanes, runs, from);
+                            // SAFETY: as many as sliced.
+                            unsafe { s.store(to_lanes.as_mut_ptr(), joined) };
                         }
                     }
                     to += taps * self.width;
@@ -178,7 +184,7 @@ impl<'a> Pixels<'a> {
 
     /// A vector of some runs of a channel that starts at an element, and zeros elsewhere.
     #[inline(always)]
-    fn join<S: Simd>(&self, s: S, runs: &[Run], from: usize) -> S::F32 {
+    fn join<S: Simd>(&self, s: S, lanes: S::F32, runs: &[Run], from: usize) -> S::F32 {
         let mut joined = s.splat(0.0);
         for run in runs {
             let from = from + run.from;
@@ -192,9 +198,11 @@ impl<'a> Pixels<'a> {
                     &stage
                 }
             };
-            let before = vec::first_lanes(s, run.lane);
-            let inside = vec::first_lanes(s, run.lane + run.count);
-            joined = s.select(before, joined, s.select(inside, vec::load(s, source), joined));
+            let before = s.less(lanes, s.splat(run.lane as f32));
+            let inside = s.less(lanes, s.splat((run.lane + run.count) as f32));
+            // SAFETY: the slice has sixteen values.
+            let x = unsafe { s.load(source.as_ptr()) };
+            joined = s.select(before, joined, s.select(inside, x, joined));
         }
         joined
     }

@@ -24,7 +24,7 @@ use crate::Pool;
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::matmul::{Form, LeftRows, Product, ROW, TileKernel, tile_size};
 use crate::variant::{Variant, variants};
-use crate::vec::{self, LANES, Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 
 /// Elements that a part works on, if it has more than one row of the product's tiles: five eighths of a second cache of
 /// 1 MiB.
@@ -239,7 +239,8 @@ fn see<S: Simd>(s: S, job: &Job<'_>, part: &Part, rows: &mut [f32]) {
             for j in 0..4 {
                 let mut column = [s.splat(0.0); 4];
                 for (i, lanes) in column.iter_mut().enumerate() {
-                    *lanes = vec::load(s, &pixels[i][j][channel..][..LANES]);
+                    // SAFETY: a pixel has whole vectors of channels.
+                    *lanes = unsafe { s.load(pixels[i][j][channel..][..LANES].as_ptr()) };
                 }
                 let column = forward(s, column);
                 (0..4).for_each(|i| seen[i][j] = column[i]);
@@ -248,7 +249,8 @@ fn see<S: Simd>(s: S, job: &Job<'_>, part: &Part, rows: &mut [f32]) {
                 for (j, lanes) in forward(s, line).into_iter().enumerate() {
                     let term = (4 * i + j) * channels + channel;
                     let to = (term / STEP_K * step_rows + row) * ROW + term % STEP_K;
-                    vec::store(s, &mut rows[to..][..LANES], lanes);
+                    // SAFETY: the slice has sixteen values.
+                    unsafe { s.store(rows[to..][..LANES].as_mut_ptr(), lanes) };
                 }
             }
         }
@@ -277,12 +279,14 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                 let mut column = [s.splat(0.0); 4];
                 for (i, lanes) in column.iter_mut().enumerate() {
                     let from = (4 * i + j) * step + row * width + lane;
-                    *lanes = vec::load(s, &sums[from..][..LANES]);
+                    // SAFETY: the slice has sixteen values.
+                    *lanes = unsafe { s.load(sums[from..][..LANES].as_ptr()) };
                 }
                 [*top, *bottom] = back(s, column);
             }
             let bias = match bias {
-                Some(bias) => vec::load(s, &bias[channel..][..count]),
+                // SAFETY: the slice has `count` values.
+                Some(bias) => unsafe { s.load_partial(bias[channel..][..count].as_ptr(), count) },
                 None => s.splat(0.0),
             };
             for (i, line) in [top, bottom].into_iter().enumerate() {
@@ -293,7 +297,9 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                         let start = position * geometry.results + channel;
                         // SAFETY: these positions and channels are this part's alone.
                         let to = unsafe { job.out.part(start..start + count) };
-                        vec::store(s, to, s.max(least, s.add(lanes, bias)));
+                        let result = s.max(least, s.add(lanes, bias));
+                        // SAFETY: `to` has `count` elements.
+                        unsafe { s.store_partial(to.as_mut_ptr(), result, count) };
                         operands::activate(*activation, to);
                     }
                 }

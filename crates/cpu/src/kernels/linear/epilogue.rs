@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::activation::Activation;
 use super::simd::{Isa, ROWS};
-use crate::vec::{self, Simd};
+use crate::vec::Simd;
 
 /// What follows the products and biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,19 +63,22 @@ pub(super) unsafe fn finish<I: Isa>(call: &Finish, of: &PanelProducts) {
     // SAFETY: slices are cut to the panel's rows before they are loaded; the output is the caller's promise.
     unsafe {
         let s = I::lanes();
-        let biases =
-            call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| vec::load(s, &bias[rows.clone()])));
+        let load = |values: &[f32]| match values.len() {
+            ROWS => s.load(values.as_ptr()),
+            len => s.load_partial(values.as_ptr(), len),
+        };
+        let biases = call.biases.map(|bias| bias.map_or(s.splat(0.0), |bias| load(&bias[rows.clone()])));
         for (lane, token) in tokens.clone().enumerate() {
-            let mut values = s.add(vec::load(s, &products[lane]), biases[0]);
+            let mut values = s.add(load(&products[lane]), biases[0]);
             if let Some(activation) = call.activation {
                 values = activation.apply(s, values);
             }
             if let Some(gated) = gated {
-                values = s.mul(values, s.add(vec::load(s, &gated[lane]), biases[1]));
+                values = s.mul(values, s.add(load(&gated[lane]), biases[1]));
             }
             let start = call.place(token) * call.rows + rows.start;
             if let Some(residual) = call.residual {
-                values = s.add(values, vec::load(s, &residual[start..start + count]));
+                values = s.add(values, load(&residual[start..start + count]));
             }
             match count {
                 ROWS => s.store(call.output.add(start), values),

@@ -16,8 +16,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::simd::{Floats, Isa};
-use crate::kernels::norm;
-use crate::vec::{self, LANES, Simd, interleave};
+use crate::vec::{LANES, Simd, interleave};
 
 /// How a kernel reads the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,12 +88,16 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
 }
 
 /// Calls `put` with the place in the tile, the block and the normalized values (zeros beyond the row).
+///
+/// # Safety
+/// As [`Isa`].
 #[inline(always)]
-fn each_block<S: Simd>(s: S, rows: &Rows, tile: &Tile, put: impl Fn(usize, usize, S::F32, S::F32)) {
+unsafe fn each_block<S: Simd>(s: S, rows: &Rows, tile: &Tile, put: impl Fn(usize, usize, S::F32, S::F32)) {
     for (lane, token) in tile.tokens.clone().enumerate() {
         let row = Row::of(s, rows, token);
         for block in tile.blocks.clone() {
-            let (low, high) = row.block(s, block);
+            // SAFETY: passed on to the caller.
+            let (low, high) = unsafe { row.block(s, block) };
             put(lane, block, low, high);
         }
     }
@@ -117,30 +120,59 @@ impl<'a, F: Copy> Row<'a, F> {
     }
 
     /// 32 normalized values, zeros beyond the row.
+    ///
+    /// # Safety
+    /// As [`Isa`].
     #[inline(always)]
-    fn block<S: Simd<F32 = F>>(&self, s: S, block: usize) -> (F, F) {
+    unsafe fn block<S: Simd<F32 = F>>(&self, s: S, block: usize) -> (F, F) {
         let range = 32 * block..self.values.len().min(32 * (block + 1));
-        let (mut low, mut high) = load_two(s, &self.values[range.clone()]);
-        if let Some((weight, factor)) = self.norm {
-            let (low_weight, high_weight) = load_two(s, &weight[range]);
-            low = s.mul(s.mul(low, factor), low_weight);
-            high = s.mul(s.mul(high, factor), high_weight);
+        // SAFETY: a block begins within the row; `load` reads only what is left of it.
+        unsafe {
+            let values = &self.values[range.clone()];
+            let (mut low, mut high) = (load(s, values, 0), load(s, values, LANES));
+            if let Some((weight, factor)) = self.norm {
+                low = s.mul(s.mul(low, factor), load(s, &weight[range.clone()], 0));
+                high = s.mul(s.mul(high, factor), load(s, &weight[range], LANES));
+            }
+            (low, high)
         }
-        (low, high)
     }
 }
 
-/// Up to 32 values, then zeros.
+/// 16 of up to 32 values, from `first` on; zeros where there are fewer.
+///
+/// # Safety
+/// As [`Isa`].
 #[inline(always)]
-fn load_two<S: Simd>(s: S, values: &[f32]) -> (S::F32, S::F32) {
-    (vec::load(s, values), vec::load(s, values.get(LANES..).unwrap_or_default()))
+unsafe fn load<S: Simd>(s: S, values: &[f32], first: usize) -> S::F32 {
+    // SAFETY: as many values are read as there are.
+    unsafe {
+        match values.len() {
+            32 => s.load(values.as_ptr().add(first)),
+            len => s.load_partial(values.as_ptr().add(first.min(len)), len.saturating_sub(first).min(16)),
+        }
+    }
 }
 
 /// The mean of the squares, summed in the order of [`norm`](crate::kernels::norm): a layer gives the same bits with its
 /// norm fused as with the norm before it.
 #[inline(always)]
-fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
-    norm::sum::<S, true>(s, row, 0.0) / row.len() as f32
+pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    let mut groups = row.chunks_exact(64);
+    for group in &mut groups {
+        for (index, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: a group has four times sixteen values.
+            let value = unsafe { s.load(group.as_ptr().add(16 * index)) };
+            *sum = s.fma(value, value, *sum);
+        }
+    }
+    for (chunk, sum) in groups.remainder().chunks(16).zip(&mut sums) {
+        // SAFETY: the chunk is as long as it says.
+        let value = unsafe { s.load_partial(chunk.as_ptr(), chunk.len()) };
+        *sum = s.fma(value, value, *sum);
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) / row.len() as f32
 }
 
 /// Stores 32 values as codes, from one token's place in the first register of a record of `width` tokens on.
@@ -191,9 +223,12 @@ unsafe fn put_floats<S: Simd, const PAIRS: bool>(s: S, rows: &Rows, tile: &Tile,
         for block in tile.blocks.clone() {
             let mut values = [[0f32; 32]; 4];
             for (row, values) in group.iter().zip(&mut values).take(count) {
-                let (low, high) = row.block(s, block);
-                vec::store(s, &mut values[..LANES], low);
-                vec::store(s, &mut values[LANES..], high);
+                // SAFETY: the caller vouches for the instruction set, and there is room for two vectors.
+                unsafe {
+                    let (low, high) = row.block(s, block);
+                    s.store(values.as_mut_ptr(), low);
+                    s.store(values.as_mut_ptr().add(LANES), high);
+                }
                 if PAIRS {
                     join_neighbours(values);
                 }

@@ -10,7 +10,7 @@
 use crate::kernels::conv::geometry::Geometry;
 use crate::kernels::conv::operands::{Depthwise, activate, least};
 use crate::kernels::every::{even_lanes, join_every, odd_lanes};
-use crate::vec::{self, LANES, Simd, with_scratch};
+use crate::vec::{LANES, Simd, with_scratch};
 
 /// Rows of the result that are computed together.
 const ROWS: usize = 4;
@@ -191,7 +191,10 @@ impl Small {
                 let sums = self.sums(s, conv.geometry, x, row, &factors, channel.bias);
                 for (r, sum) in sums.into_iter().enumerate() {
                     let to = &mut out[(row + r) * width..][..width];
-                    vec::store(s, to, s.max(s.splat(least(conv.activation)), sum));
+                    // SAFETY: as many as sliced.
+                    unsafe {
+                        s.store_partial(to.as_mut_ptr(), s.max(s.splat(least(conv.activation)), sum), width)
+                    };
                 }
             }
             activate(conv.activation, out);
@@ -226,7 +229,8 @@ impl Small {
         let [_, lines, width] = geometry.from;
         let number = number.checked_sub(geometry.before[1]).filter(|&number| number < lines);
         let from = match number.map(|number| &x[number * width..][..width]) {
-            Some(from) => vec::load(s, from),
+            // SAFETY: as many values as sliced.
+            Some(from) => unsafe { s.load_partial(from.as_ptr(), width) },
             None => s.splat(0.0),
         };
         let [first, second, third] = &self.columns;
@@ -252,7 +256,8 @@ impl<S: Simd> Rows<'_, S> {
         let count = LANES.min(self.width - start);
         for (r, &sum) in sums.iter().enumerate() {
             let to = &mut out[r * self.width + start..][..count];
-            vec::store(s, to, s.max(self.least, sum));
+            // SAFETY: as many as sliced.
+            unsafe { s.store_partial(to.as_mut_ptr(), s.max(self.least, sum), count) };
         }
     }
 }
@@ -365,7 +370,9 @@ fn fill_side_by_side<S: Simd>(s: S, x: &[f32], before: usize, copy: &mut [f32]) 
     let mut to = before;
     while to + LANES <= copy.len() {
         let from = x.get(to - before..).unwrap_or_default();
-        vec::store(s, &mut copy[to..], vec::load(s, from));
+        let count = from.len().min(LANES);
+        // SAFETY: as many as sliced, and a vector of the copy is left.
+        unsafe { s.store(copy[to..].as_mut_ptr(), s.load_partial(from.as_ptr(), count)) };
         to += LANES;
     }
 }
@@ -379,19 +386,25 @@ fn fill_in_halves<S: Simd>(s: S, x: &[f32], before: usize, shifted: &[u8; LANES]
     for (number, (evens, odds)) in pairs.enumerate() {
         let first = load_padded(s, x, 2 * number * LANES, before, shifted);
         let second = load_padded(s, x, (2 * number + 1) * LANES, before, shifted);
-        vec::store(s, evens, even_lanes(s, first, second));
-        vec::store(s, odds, odd_lanes(s, first, second));
+        // SAFETY: both have sixteen values.
+        unsafe {
+            s.store(evens.as_mut_ptr(), even_lanes(s, first, second));
+            s.store(odds.as_mut_ptr(), odd_lanes(s, first, second));
+        }
     }
 }
 
 /// Sixteen elements, from one on, of a row behind some zeros, and zeros behind it.
 #[inline(always)]
 fn load_padded<S: Simd>(s: S, x: &[f32], start: usize, before: usize, shifted: &[u8; LANES]) -> S::F32 {
-    match start.checked_sub(before) {
-        // Nothing is loaded behind the row: memory may end there, and then even a load of no values is slow.
-        Some(start) if start >= x.len() => s.splat(0.0),
-        Some(start) => vec::load(s, &x[start..]),
-        None => s.permute(vec::load(s, &x[..x.len().min(LANES - before)]), shifted),
+    // SAFETY: no load reads more values than its slice has.
+    unsafe {
+        match start.checked_sub(before) {
+            // Nothing is loaded behind the row: memory may end there, and then even a load of no values is slow.
+            Some(start) if start >= x.len() => s.splat(0.0),
+            Some(start) => s.load_partial(x[start..].as_ptr(), LANES.min(x.len() - start)),
+            None => s.permute(s.load_partial(x.as_ptr(), x.len().min(LANES - before)), shifted),
+        }
     }
 }
 
