@@ -105,7 +105,7 @@ impl ModelSource {
         opened(self.config().plan_or_built_in(machine))
     }
 
-    /// As [`ModelSource::plan`], and fetches the files that are not on this machine.
+    /// Plans the model as [`ModelSource::plan`] does, and downloads the files that are not on this machine.
     pub(crate) fn open(&self, progress: &Progress) -> anyhow::Result<Plan> {
         fetch(self.plan()?, progress)
     }

@@ -1,4 +1,4 @@
-//! What callers hold: the handle to a model and its thread, and streams of what is made.
+//! The handle through which callers use a model and its thread, and the streams that give them results.
 
 use std::sync::Arc;
 

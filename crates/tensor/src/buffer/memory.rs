@@ -75,7 +75,7 @@ impl Memory {
     /// Read access to `len` bytes from `start`.
     ///
     /// # Errors
-    /// While someone writes, and if the bytes are far.
+    /// If someone writes, or a device holds the bytes.
     ///
     /// # Panics
     /// If they lie outside.
@@ -87,7 +87,7 @@ impl Memory {
     /// Write access to `len` bytes from `start`.
     ///
     /// # Errors
-    /// While anyone reads or writes, and if the bytes are far.
+    /// If anyone reads or writes, or a device holds the bytes.
     ///
     /// # Panics
     /// If they lie outside.

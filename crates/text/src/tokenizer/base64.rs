@@ -1,6 +1,6 @@
 //! Base64, in which files write bytes.
 
-/// The bytes that a text in base64 stands for.
+/// Decodes base64.
 pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

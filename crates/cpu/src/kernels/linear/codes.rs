@@ -34,7 +34,8 @@ pub(super) trait Table {
     const LEVELS: [i8; 16];
     /// The magnitude of the lowest level, or more.
     const ZERO_POINT: i32;
-    /// The nibble of each level, by its bits, if the codes of files are levels and not nibbles.
+    /// Gives the nibble of each level, for formats whose files store levels in place of nibbles. The bits of a level are
+    /// its index.
     const NIBBLES: Option<&'static [u8; 256]> = None;
     /// The levels plus the zero point.
     const CODES: [u8; 16] = {
@@ -63,7 +64,7 @@ impl Table for FourBitFloats {
     const ZERO_POINT: i32 = 12;
 }
 
-/// The levels of `iq1`, `iq2` and `tq`, which are few.
+/// Lists the levels of `iq1`, `iq2` and `tq`.
 pub(super) struct CoarseLevels;
 
 impl Table for CoarseLevels {
@@ -90,7 +91,7 @@ impl Table for OddLevels {
     const NIBBLES: Option<&'static [u8; 256]> = Some(&nibbles_of(Self::LEVELS));
 }
 
-/// The nibble of each level, by its bits.
+/// Makes [`Table::NIBBLES`] of the levels.
 const fn nibbles_of(levels: [i8; 16]) -> [u8; 256] {
     let (mut nibbles, mut at) = ([0; 256], 16);
     while at > 0 {
