@@ -362,7 +362,9 @@ def test_first_view_fills_its_place_and_nothing_jumps(site):
         assert tab.js(shifts) < 0.01
         ask(tab, "hello")
         assert tab.js(box) == [0, 0, 0, 0] and tab.js(places) == before, (before, tab.js(places))
-        assert tab.js(shifts) < 0.01
+        # What stands below the answer moves while it grows.
+        moved = tab.js(shifts)
+        assert moved < 0.02, moved
         assert tab.js("getComputedStyle(document.querySelector('.messages')).paddingTop") == "16px"
 
 
@@ -1154,6 +1156,8 @@ def main():
     finally:
         browser.close()
     print(f"{len(tests) - len(failed)} of {len(tests)} tests of the page passed in {time.monotonic() - started:.0f} s")
+    if failed:
+        print(f"failed: {', '.join(failed)}")
     sys.exit(bool(failed))
 
 
