@@ -22,7 +22,7 @@ pub mod small_float;
 mod storage;
 mod tensor;
 
-pub use buffer::{Buffer, Index, MapMode, ReadGuard, WriteGuard};
+pub use buffer::{Buffer, FarGuard, Index, MapMode, ReadGuard, WriteGuard};
 pub use checkpoint::{load_max_buffer, save_binary, save_max_checkpoint};
 pub use device::{DeviceSpec, DeviceType};
 pub use dlpack::{DlpackTensor, RawDlpack};

@@ -1,6 +1,6 @@
 //! The memory under buffers: who owns it, and guards that admit many readers or one writer.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -96,6 +96,21 @@ impl Memory {
         Ok(WriteGuard { data, len, _writer: Writer::new(self)? })
     }
 
+    /// Access to `len` bytes of a device from `start`, to read or to write them there; `None` if they are the host's.
+    ///
+    /// # Errors
+    /// As [`Memory::read`] or [`Memory::write`].
+    pub(super) fn hold(
+        self: &Arc<Memory>,
+        start: usize,
+        len: usize,
+        written: bool,
+    ) -> Result<Option<FarGuard>, Error> {
+        let Owner::Far(far) = &self.owner else { return Ok(None) };
+        let hold = if written { Hold::Write(Writer::new(self)?) } else { Hold::Read(Reader::new(self)?) };
+        Ok(Some(FarGuard { memory: Arc::clone(far), range: start..start + len, _hold: hold }))
+    }
+
     /// The bytes from `start` on, brought to the host if they are far.
     ///
     /// # Errors
@@ -179,6 +194,30 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.0.state.store(0, Ordering::Release);
+    }
+}
+
+/// Access to a buffer's bytes in the memory of a device, counted as one of its readers or as its writer.
+pub struct FarGuard {
+    memory: Arc<dyn FarMemory>,
+    range: Range<usize>,
+    _hold: Hold,
+}
+
+enum Hold {
+    Read(#[expect(dead_code, reason = "counts until it is dropped")] Reader),
+    Write(#[expect(dead_code, reason = "counts until it is dropped")] Writer),
+}
+
+impl FarGuard {
+    /// The memory, of which the bytes may be a part.
+    pub fn memory(&self) -> &Arc<dyn FarMemory> {
+        &self.memory
+    }
+
+    /// Where in the memory the bytes are.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
     }
 }
 

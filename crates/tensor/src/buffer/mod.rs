@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use crate::print::{self, Elements};
 use crate::{
-    AlignedBytes, Allocator, Bytes, DType, DeviceSpec, Element, Error, Scalar, Shape, Tensor, layout::Layout,
+    AlignedBytes, Allocation, Allocator, Bytes, DType, DeviceSpec, Element, Error, Scalar, Shape, Tensor,
+    layout::Layout,
 };
 
 pub use index::Index;
 pub use mapped::MapMode;
+pub use memory::{FarGuard, ReadGuard, WriteGuard};
 use memory::{Fetched, Memory};
-pub use memory::{ReadGuard, WriteGuard};
 
 /// An array in shared, mutable memory. Clones and views share the memory.
 ///
@@ -83,7 +84,16 @@ impl Buffer {
     ) -> Result<Buffer, Error> {
         let shape = shape.into();
         let memory = allocator.allocate(dtype.expect_bytes(&shape)?)?;
-        Ok(Buffer::over(dtype, shape, Memory::allocated(memory)))
+        Ok(Buffer::from_allocation(dtype, shape, memory))
+    }
+
+    /// A buffer over memory that an allocator gave.
+    ///
+    /// # Panics
+    /// As [`Buffer::from_bytes`].
+    #[track_caller]
+    pub fn from_allocation(dtype: DType, shape: impl Into<Shape>, memory: Allocation) -> Buffer {
+        Buffer::over(dtype, shape.into(), Memory::allocated(memory))
     }
 
     /// A buffer of ones.
@@ -295,6 +305,18 @@ impl Buffer {
         self.check_contiguous()?;
         self.check_writable()?;
         self.memory.write(self.start, self.bytes())
+    }
+
+    /// Access to the bytes where they are, to read or to write them there, if that is the memory of a device.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`] and [`Buffer::write`].
+    pub fn hold_far(&self, written: bool) -> Result<Option<FarGuard>, Error> {
+        self.check_contiguous()?;
+        if written {
+            self.check_writable()?;
+        }
+        self.memory.hold(self.start, self.bytes(), written)
     }
 
     /// A copy of the elements in row-major order; `bool` is read as `u8`.
