@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph::{Graph, Op, SourceLocation, Type};
+use graph::{DeviceRef, Graph, Op, SourceLocation, Type};
 
 use crate::Kernel;
 use crate::plan::{Plan, PlanInput};
@@ -37,7 +37,11 @@ pub(crate) enum PartWork {
         inputs: Vec<usize>,
         /// The value that each output becomes.
         outputs: Vec<usize>,
+        /// Of each input that the host checks for a device: what the host has of it. Nothing in plans of the host.
+        copies: Vec<Option<PartOperand>>,
     },
+    /// Values that go from the host to a device or back.
+    Transfer { moves: Vec<Move>, device: DeviceRef },
     /// The sizes that a node finds in its data. The next plan computes its results.
     Sizes(Box<SizesPart>),
     /// Other blocks, as a node says.
@@ -48,6 +52,16 @@ pub(crate) enum PartWork {
         types: Vec<Type>,
         at: PartStep,
     },
+}
+
+/// A value that is transferred.
+pub(crate) struct Move {
+    /// The value where it was.
+    pub(crate) from: usize,
+    /// The value where it goes.
+    pub(crate) to: usize,
+    /// Its type there.
+    pub(crate) ty: Type,
 }
 
 /// A node that finds sizes in its data.
@@ -89,7 +103,7 @@ impl Block {
     /// The one plan of a graph whose sizes follow from its inputs.
     pub(crate) fn whole(&self) -> Option<&Plan> {
         match &self.parts[..] {
-            [BlockPart { work: PartWork::Plan { plan, .. }, .. }] => Some(plan),
+            [BlockPart { work: PartWork::Plan { plan, .. }, .. }] if plan.far.is_none() => Some(plan),
             _ => None,
         }
     }
@@ -100,7 +114,7 @@ impl Block {
         for part in &self.parts {
             match &part.work {
                 PartWork::Plan { plan, .. } => plans.push(plan),
-                PartWork::Sizes(_) => {}
+                PartWork::Sizes(_) | PartWork::Transfer { .. } => {}
                 PartWork::Run { control, .. } => {
                     plans.extend(control.blocks().into_iter().flat_map(|(_, block)| block.plans()));
                 }

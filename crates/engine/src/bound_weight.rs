@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tensor::{MappedFile, Tensor};
 
+use crate::device::far::FarBytes;
 use crate::{Device, Error, PackedWeight};
 
 /// A weight slot with its contents.
@@ -14,6 +15,8 @@ use crate::{Device, Error, PackedWeight};
 pub(crate) enum BoundWeight {
     /// As stored; shared with the registry.
     Raw(Tensor),
+    /// As stored, in the memory of a device.
+    Far(FarBytes),
     /// In the device's layout, and the artifact that it lies in if it is used there.
     Packed(PackedWeight, Option<Arc<MappedFile>>),
 }
@@ -22,14 +25,25 @@ impl BoundWeight {
     pub(crate) fn raw(&self) -> &[u8] {
         match self {
             BoundWeight::Raw(tensor) => tensor.bytes(),
-            BoundWeight::Packed(..) => unreachable!("the program reads this slot as it is stored"),
+            BoundWeight::Far(_) | BoundWeight::Packed(..) => {
+                unreachable!("the host reads this slot as it is stored")
+            }
+        }
+    }
+
+    pub(crate) fn far(&self) -> &FarBytes {
+        match self {
+            BoundWeight::Far(bytes) => bytes,
+            BoundWeight::Raw(_) | BoundWeight::Packed(..) => {
+                unreachable!("a device reads this slot as it is stored")
+            }
         }
     }
 
     pub(crate) fn packed(&self) -> &PackedWeight {
         match self {
             BoundWeight::Packed(weight, _) => weight,
-            BoundWeight::Raw(_) => unreachable!("the program reads this slot packed"),
+            BoundWeight::Raw(_) | BoundWeight::Far(_) => unreachable!("the program reads this slot packed"),
         }
     }
 
@@ -37,6 +51,7 @@ impl BoundWeight {
     fn file(&self) -> Option<&Arc<MappedFile>> {
         match self {
             BoundWeight::Raw(tensor) => tensor.file(),
+            BoundWeight::Far(_) => None,
             BoundWeight::Packed(_, file) => file.as_ref(),
         }
     }
@@ -61,7 +76,7 @@ impl BoundWeights {
         let files = each_once(weights.iter().filter_map(BoundWeight::file).cloned());
         let late = weights.iter().filter_map(|weight| match weight {
             BoundWeight::Packed(packed, _) => device.file_of(packed).map(|_| packed.clone()),
-            BoundWeight::Raw(_) => None,
+            BoundWeight::Raw(_) | BoundWeight::Far(_) => None,
         });
         let (was_called, packing_time) = (AtomicBool::new(false), OnceLock::new());
         BoundWeights { late: late.collect(), weights, files, was_called, packing_time, device }

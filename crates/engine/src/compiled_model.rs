@@ -8,13 +8,14 @@ use graph::Graph;
 
 use crate::artifact::StoredWeights;
 use crate::export::{self, ExportOptions};
+use crate::place::Devices;
 use crate::{Device, Error, KernelSettings, Program};
 
 /// Graphs as programs: how they are computed on a device. Is the start of any number of models. Holds no weights, but for
 /// those of the artifact it was read from.
 #[derive(Clone)]
 pub struct CompiledModel {
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) devices: Devices,
     /// What the programs were made from.
     pub(crate) graphs: Vec<Arc<Graph>>,
     pub(crate) programs: Vec<Arc<Program>>,
@@ -35,7 +36,7 @@ impl CompiledModel {
     /// The kind of machine that it was compiled for, as artifacts state it: of CPUs the text of a [`Target`](crate::Target),
     /// and the names of extensions that it needs.
     pub fn target(&self) -> String {
-        self.device.target()
+        self.devices.host.target()
     }
 
     /// Writes an artifact without weights, see [`Artifact`](crate::Artifact). The file is there whole or not at all.
@@ -57,31 +58,32 @@ impl CompiledModel {
     /// What an artifact holds of it.
     pub(crate) fn contents<'a>(&'a self, key: &'a str) -> export::Contents<'a> {
         let models = self.graphs.iter().zip(&self.programs).map(|(graph, program)| (&**graph, &**program));
-        export::Contents { device: &*self.device, key, models: models.collect() }
+        export::Contents { device: &*self.devices.host, key, models: models.collect() }
     }
 
     /// The compiled model of verified graphs, after the passes.
     pub(crate) fn lower(
-        device: Arc<dyn Device>,
+        devices: Devices,
         graphs: Vec<Graph>,
         settings: &KernelSettings,
     ) -> Result<CompiledModel, Error> {
         let programs =
-            graphs.iter().map(|graph| Program::new(graph, Arc::clone(&device), settings).map(Arc::new));
+            graphs.iter().map(|graph| Program::new(graph, devices.clone(), settings).map(Arc::new));
         let programs = programs.collect::<Result<_, _>>()?;
         let graphs = graphs.into_iter().map(Arc::new).collect();
-        Ok(CompiledModel { device, graphs, programs, stored: None })
+        Ok(CompiledModel { devices, graphs, programs, stored: None })
     }
 
-    /// The same graphs for another device.
+    /// The same graphs for another host.
     pub(crate) fn lowered_for(
         self,
-        device: Arc<dyn Device>,
+        host: Arc<dyn Device>,
         settings: &KernelSettings,
     ) -> Result<CompiledModel, Error> {
-        let lower = |graph: &Arc<Graph>| Program::new(graph, Arc::clone(&device), settings).map(Arc::new);
+        let devices = Devices { host, ..self.devices };
+        let lower = |graph: &Arc<Graph>| Program::new(graph, devices.clone(), settings).map(Arc::new);
         let programs = self.graphs.iter().map(lower).collect::<Result<_, _>>()?;
-        Ok(CompiledModel { device, programs, ..self })
+        Ok(CompiledModel { devices, programs, ..self })
     }
 }
 

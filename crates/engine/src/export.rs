@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use graph::Graph;
-use tensor::Tensor;
+use tensor::{AlignedBytes, Tensor};
 
 use crate::artifact::{
     ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, StoredWeights, WeightRecord,
@@ -164,8 +164,13 @@ impl<'p> Writer<'p> {
         let source = self.source(slot).expect("asked for by `missing`");
         let section = match weight {
             BoundWeight::Raw(tensor) => self.section(tensor.bytes())?,
+            BoundWeight::Far(stored) => {
+                let mut bytes = AlignedBytes::try_zeroed(stored.len)?;
+                stored.memory.read(stored.start, &mut bytes)?;
+                self.section(&bytes)?
+            }
             BoundWeight::Packed(packed, _) => {
-                let bytes = program.device.save_packed(packed).map_err(|message| Error::Weight {
+                let bytes = program.device_of(slot).save_packed(packed).map_err(|message| Error::Weight {
                     name: slot.source.name().unwrap_or("a constant").to_string(),
                     message: format!("storing as {}: {message}", packed.layout),
                 })?;

@@ -119,7 +119,9 @@ impl Frame {
         });
         let mut lifetimes: Vec<Lifetime> = in_arena.collect();
         lifetimes.extend(scratch.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i }));
-        let placement = memory::place(&lifetimes)
+        let alignment =
+            plan.far.as_ref().and_then(|far| far.far()).map_or(memory::ALIGNMENT, |far| far.alignment());
+        let placement = memory::place(&lifetimes, alignment)
             .filter(|placement| placement.bytes <= LARGEST_ARENA)
             .ok_or_else(|| sizing.too_large("the arena"))?;
 
@@ -194,11 +196,17 @@ impl Sizing<'_> {
 }
 
 fn scratch_bytes(step: &PlanStep, arrays: &[Arc<Array>], weights: &[WeightSlot]) -> usize {
-    let Work::Kernel(_, kernel) = &step.work else { return 0 };
+    if !matches!(step.work, Work::Kernel(..) | Work::Far(..)) {
+        return 0;
+    }
     let operands: Vec<Shape> =
         step.operands.iter().map(|&operand| operand_array(operand, arrays, weights).shape).collect();
     let results: Vec<Shape> = step.results.iter().map(|&result| arrays[result].shape).collect();
-    kernel.scratch(&operands, &results)
+    match &step.work {
+        Work::Kernel(_, kernel) => kernel.scratch(&operands, &results),
+        Work::Far(_, kernel) => kernel.scratch(&operands, &results),
+        Work::Reference(_) | Work::Copy => 0,
+    }
 }
 
 fn operand_array(operand: StepOperand, arrays: &[Arc<Array>], weights: &[WeightSlot]) -> Arc<Array> {

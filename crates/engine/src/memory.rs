@@ -3,8 +3,8 @@
 //! Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the
 //! largest first, each into the smallest gap that fits between those it meets in time, or behind them.
 
-/// A cache line, and the widest vector register.
-const ALIGNMENT: usize = 64;
+/// What the host's places are multiples of: a cache line, and the widest vector register.
+pub(crate) const ALIGNMENT: usize = 64;
 
 /// Memory that is needed from one step to another, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) struct Lifetime {
     pub(crate) last: usize,
 }
 
-/// An arena and each lifetime's offset in it, a multiple of 64.
+/// An arena and each lifetime's offset in it, a multiple of the alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) offsets: Vec<usize>,
@@ -22,18 +22,18 @@ pub(crate) struct Placement {
 }
 
 /// Places lifetimes, or gives `None` if the arena's size overflows. What takes no bytes lies at offset 0.
-pub(crate) fn place(lifetimes: &[Lifetime]) -> Option<Placement> {
-    place_on(lifetimes, &mut Timeline::new(lifetimes))
+pub(crate) fn place(lifetimes: &[Lifetime], alignment: usize) -> Option<Placement> {
+    place_on(lifetimes, alignment, &mut Timeline::new(lifetimes))
 }
 
-fn place_on(lifetimes: &[Lifetime], timeline: &mut Timeline) -> Option<Placement> {
+fn place_on(lifetimes: &[Lifetime], alignment: usize, timeline: &mut Timeline) -> Option<Placement> {
     let mut by_size: Vec<usize> = (0..lifetimes.len()).filter(|&i| lifetimes[i].bytes > 0).collect();
     by_size.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first, i));
     let mut offsets = vec![0; lifetimes.len()];
     let mut bytes = 0;
     for i in by_size {
         let lifetime = lifetimes[i];
-        let size = lifetime.bytes.checked_next_multiple_of(ALIGNMENT)?;
+        let size = lifetime.bytes.checked_next_multiple_of(alignment)?;
         let start = smallest_gap(timeline.alive_with(lifetime), size);
         let end = start.checked_add(size)?;
         timeline.add(Placed { start, end, lifetime });
@@ -114,7 +114,7 @@ mod tests {
     fn check(lifetimes: &[(usize, usize, usize)], offsets: &[usize], bytes: usize) {
         let lifetimes: Vec<Lifetime> =
             lifetimes.iter().map(|&(bytes, first, last)| Lifetime { bytes, first, last }).collect();
-        assert_eq!(place(&lifetimes), Some(Placement { offsets: offsets.to_vec(), bytes }));
+        assert_eq!(place(&lifetimes, ALIGNMENT), Some(Placement { offsets: offsets.to_vec(), bytes }));
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let lifetimes: Vec<Lifetime> =
             (0..count).map(|i| Lifetime { bytes: 64 + i % 7, first: i, last: i + 2 }).collect();
         let mut timeline = Timeline::new(&lifetimes);
-        let placement = place_on(&lifetimes, &mut timeline).unwrap();
+        let placement = place_on(&lifetimes, ALIGNMENT, &mut timeline).unwrap();
         assert!(placement.bytes <= 5 * 128, "{}", placement.bytes);
         assert!(timeline.looks < 2 * (ERA + 2) * count, "{} looks", timeline.looks);
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn sizes_that_overflow_are_refused() {
         let huge = Lifetime { bytes: usize::MAX / 2, first: 0, last: 0 };
-        assert_eq!(place(&[huge; 3]), None);
+        assert_eq!(place(&[huge; 3], ALIGNMENT), None);
     }
 
     proptest! {
@@ -149,7 +149,7 @@ mod tests {
                 .into_iter()
                 .map(|(bytes, first, steps)| Lifetime { bytes, first, last: first + steps })
                 .collect();
-            let placement = place(&lifetimes).unwrap();
+            let placement = place(&lifetimes, ALIGNMENT).unwrap();
             for (i, a) in lifetimes.iter().enumerate() {
                 let a_start = placement.offsets[i];
                 prop_assert_eq!(a_start % ALIGNMENT, 0);

@@ -8,7 +8,7 @@ use graph::ops::Rebind;
 use graph::{Bindings, Dim, Op, SourceLocation, Type};
 use tensor::Tensor;
 
-use crate::Kernel;
+use crate::{Device, FarKernel, Kernel};
 
 /// The steps that compute a graph, or a run of its nodes, and where their values live.
 pub(crate) struct Plan {
@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) index: usize,
     /// The number of its first step among the steps of the program.
     pub(crate) first_step: usize,
+    /// What runs it, if that is not the host.
+    pub(crate) far: Option<Arc<dyn Device>>,
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) outputs: Vec<Type>,
     /// Shapes to check when sizes are known.
@@ -52,6 +54,16 @@ pub(crate) struct WeightSlot {
     pub(crate) ty: Type,
     /// The device's layout, if not as stored.
     pub(crate) packing: Option<String>,
+}
+
+impl WeightSlot {
+    /// The constant that it is. Placement leaves what counts by weights to the host.
+    pub(crate) fn constant(&self) -> &Tensor {
+        match &self.source {
+            WeightSource::Constant(constant) => constant,
+            WeightSource::Named(name) => unreachable!("{name} holds no indices"),
+        }
+    }
 }
 
 /// Where the contents of a weight slot come from.
@@ -104,17 +116,23 @@ pub(crate) struct Storage {
 /// One computation of a plan.
 pub(crate) struct PlanStep {
     pub(crate) work: Work,
+    /// What refuses a call of a device's kernel before it is made.
+    pub(crate) check: Option<Arc<dyn Kernel>>,
     pub(crate) operands: Vec<StepOperand>,
     /// Values, by index.
     pub(crate) results: Vec<usize>,
     /// Where the node was made.
     pub(crate) location: Option<SourceLocation>,
+    /// Why the host computes it and not the device that the program has.
+    pub(crate) reason: Option<String>,
 }
 
 /// Who computes a step.
 pub(crate) enum Work {
     /// The device.
     Kernel(Op, Arc<dyn Kernel>),
+    /// A device with memory of its own.
+    Far(Op, Arc<dyn FarKernel>),
     /// The op's own slow definition, on the host.
     Reference(Op),
     /// A copy of operand 0, for an output that is no step's own result.
@@ -144,14 +162,14 @@ impl Plan {
 impl Work {
     pub(crate) fn op(&self) -> Option<&Op> {
         match self {
-            Work::Kernel(op, _) | Work::Reference(op) => Some(op),
+            Work::Kernel(op, _) | Work::Far(op, _) | Work::Reference(op) => Some(op),
             Work::Copy => None,
         }
     }
 
     pub(crate) fn op_name(&self) -> &'static str {
         match self {
-            Work::Kernel(op, _) | Work::Reference(op) => op.name(),
+            Work::Kernel(op, _) | Work::Far(op, _) | Work::Reference(op) => op.name(),
             Work::Copy => "copy",
         }
     }
@@ -159,6 +177,7 @@ impl Work {
     pub(crate) fn kernel_name(&self) -> Option<String> {
         match self {
             Work::Kernel(_, kernel) => Some(kernel.name()),
+            Work::Far(_, kernel) => Some(kernel.name()),
             Work::Reference(Op::Print(_)) => Some("print".to_string()),
             Work::Reference(_) => None,
             Work::Copy => Some("copy".to_string()),
@@ -207,7 +226,10 @@ impl Plan {
         for (i, &result) in step.results.iter().enumerate() {
             write!(f, "{}{}", if i > 0 { ", " } else { ": " }, self.values[result].ty)?;
         }
-        writeln!(f)
+        match &step.reason {
+            Some(reason) => writeln!(f, " (host: {reason})"),
+            None => writeln!(f),
+        }
     }
 
     /// A value by where it lives: `'x'` an input, `w1` a weight, `%2` memory of the call, `output 0`; a part of

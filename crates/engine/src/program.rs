@@ -7,19 +7,21 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use graph::{Bindings, Graph, Type};
+use graph::{Bindings, DeviceRef, Graph, Type};
 
-use crate::block::{Block, PartOperand, PartWork, SizesPart};
+use crate::block::{Block, Move, PartOperand, PartWork, SizesPart};
 use crate::lower::ProgramState;
+use crate::place::{Devices, Placement, device_ref, place};
 use crate::plan::WeightSlot;
+use crate::schedule::schedule;
 use crate::split::split;
 use crate::{Device, Error, KernelSettings};
 
-/// A graph as it is computed on one device. Holds no weights and no sizes of symbolic dims. Prints for people, and
+/// A graph as it is computed on the host, and perhaps on devices besides. Holds no weights and no sizes of symbolic dims. Prints for people, and
 /// for tests.
 pub struct Program {
     pub(crate) name: String,
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) devices: Devices,
     pub(crate) settings: KernelSettings,
     /// Of all plans; each is bound once.
     pub(crate) weights: Vec<WeightSlot>,
@@ -38,18 +40,29 @@ pub struct WeightMemory {
 }
 
 impl Program {
-    /// The program of a verified graph on a device.
-    pub(crate) fn new(
-        graph: &Graph,
-        device: Arc<dyn Device>,
-        settings: &KernelSettings,
-    ) -> Result<Program, Error> {
+    /// The program of a verified graph on devices.
+    pub(crate) fn new(graph: &Graph, devices: Devices, settings: &KernelSettings) -> Result<Program, Error> {
         let settings = *settings;
         let (weights, slots) = (Vec::new(), HashMap::new());
-        let mut state = ProgramState { device, settings, weights, slots, plans: 0, steps: 0 };
-        let root = split(graph, &mut state)?;
-        let ProgramState { device, weights, plans, .. } = state;
-        Ok(Program { name: graph.name().to_string(), device, settings, weights, root, plans })
+        let mut devices = devices;
+        let is_used = |device| devices.placement == Placement::On(device) || names(graph, device_ref(device));
+        devices.far.retain(|far| is_used(far.spec()));
+        let placed =
+            if devices.far.is_empty() { None } else { Some(schedule(&place(graph, &devices, &settings)?)?) };
+        let mut state = ProgramState { devices, settings, weights, slots, plans: 0, steps: 0 };
+        let root = split(placed.as_ref().unwrap_or(graph), &mut state)?;
+        let ProgramState { devices, weights, plans, .. } = state;
+        Ok(Program { name: graph.name().to_string(), devices, settings, weights, root, plans })
+    }
+
+    /// The host.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.devices.host
+    }
+
+    /// The device that reads a weight.
+    pub(crate) fn device_of(&self, slot: &WeightSlot) -> &Arc<dyn Device> {
+        self.devices.at(slot.ty.device).expect("placement names devices that are there")
     }
 
     /// The name of the graph it computes.
@@ -79,7 +92,7 @@ impl Program {
             };
             match &slot.packing {
                 Some(layout) => {
-                    let packed = self.device.packed_bytes(layout, &slot.ty);
+                    let packed = self.device_of(slot).packed_bytes(layout, &slot.ty);
                     memory.packed += packed.unwrap_or_else(stored) as u64;
                 }
                 None => memory.stored += stored() as u64,
@@ -96,12 +109,21 @@ impl Program {
     }
 }
 
+/// Whether a value of a graph is on a device.
+fn names(graph: &Graph, device: DeviceRef) -> bool {
+    let results = graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
+    let mut values = graph.inputs().iter().map(|input| input.value).chain(results);
+    let mut regions = graph.nodes().flat_map(|(_, node)| node.op.regions());
+    values.any(|value| graph.ty(value).device == device) || regions.any(|region| names(region, device))
+}
+
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.root.whole();
         let form = if whole.is_some() { "plan" } else { "program" };
-        write!(f, "{form} {} on {}", self.name, self.device.name())?;
-        match self.device.chosen_target() {
+        write!(f, "{form} {} on {}", self.name, self.device().name())?;
+        self.devices.far.iter().try_for_each(|far| write!(f, " and {}", far.spec()))?;
+        match self.device().chosen_target() {
             Some(target) => writeln!(f, " for {target}")?,
             None => writeln!(f)?,
         }
@@ -144,11 +166,18 @@ impl Program {
             PartWork::Plan { plan, outputs, .. } => {
                 let outputs: Vec<PartOperand> =
                     outputs.iter().map(|&value| PartOperand::Value(value)).collect();
-                writeln!(f, "  plan of {}", list(&outputs))?;
+                let on = plan.far.as_ref().map_or(String::new(), |far| format!(" on {}", far.spec()));
+                writeln!(f, "  plan of {}{on}", list(&outputs))?;
                 let mut within = indented(f);
                 plan.fmt_steps(&mut within)?;
                 plan.fmt_arena(&mut within, &self.weights)
             }
+            PartWork::Transfer { moves, device } => moves.iter().try_for_each(|Move { from, to, ty }| {
+                let [from, to] = [from, to].map(|&value| block.place(PartOperand::Value(value)));
+                let block = ty.dtype.block();
+                let bytes = &ty.elements().floor_div(&block.elements.into()) * &block.bytes.into();
+                writeln!(f, "  {to} = {from} to {device}, {bytes} bytes")
+            }),
             PartWork::Sizes(part) => {
                 let SizesPart { op, kernel, operands, at } = &**part;
                 let name = kernel.as_ref().map_or(format!("{} (reference)", op.name()), |k| k.name());

@@ -123,6 +123,7 @@ fn run_step(
             printer.print(print, call.inputs, &hooks.instruments.print_options())
         }
         Work::Reference(op) => run_reference(op, call, &step.results),
+        Work::Far(..) => unreachable!("steps of a device are recorded"),
         Work::Copy => {
             copy(call);
             Ok(())

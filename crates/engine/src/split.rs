@@ -1,29 +1,32 @@
 //! Graph → block: nodes whose sizes are known before anything runs make one plan; a node that finds sizes in its
-//! data, or runs graphs, ends a plan and another begins behind it.
+//! data, or runs graphs, ends a plan and another begins behind it. So does a border between devices, where values are
+//! transferred.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use graph::ops::Effect;
-use graph::{Graph, Node, NodeId, Op, Type, Value};
+use graph::ops::{Effect, Transfer};
+use graph::{DeviceRef, Graph, Node, NodeId, Op, Type, Value};
 
-use crate::block::{Block, BlockPart, Control, PartOperand, PartStep, PartWork, SizesPart};
-use crate::lower::{ProgramState, is_leaf, lower};
-use crate::plan::PlanInput;
+use crate::block::{Block, BlockPart, Control, Move, PartOperand, PartStep, PartWork, SizesPart};
+use crate::lower::{ProgramState, leaf, lower};
+use crate::plan::{Home, Plan, PlanInput, StepOperand};
 use crate::{Error, NodeTypes};
 
 /// The block of a graph that is well formed. Blocks of graphs within are made on the way.
 pub(crate) fn split(graph: &Graph, shared: &mut ProgramState) -> Result<Block, Error> {
     let mut splitting = Splitting::new(graph, shared);
     let segments = segments(graph);
-    if let [] | [Segment::Static(_)] = &segments[..] {
+    let are_here = graph.inputs().iter().all(|input| graph.ty(input.value).device == DeviceRef::Cpu);
+    if let ([] | [Segment::Static(_, DeviceRef::Cpu)], true) = (&segments[..], are_here) {
         splitting.whole()?;
         return Ok(splitting.block);
     }
     splitting.note_last_uses(&segments);
     for (i, segment) in segments.iter().enumerate() {
         match segment {
-            Segment::Static(nodes) => splitting.plan(i, nodes)?,
+            Segment::Static(nodes, device) => splitting.plan(i, nodes, *device)?,
+            Segment::Transfer(nodes, device) => splitting.transfer(nodes, *device),
             Segment::Sizes(node) => splitting.sizes(graph.node(*node))?,
             Segment::Run(node) => splitting.run(graph.node(*node))?,
         }
@@ -36,7 +39,10 @@ pub(crate) fn split(graph: &Graph, shared: &mut ProgramState) -> Result<Block, E
 
 /// Nodes that become one part.
 enum Segment {
-    Static(Vec<NodeId>),
+    /// On one device.
+    Static(Vec<NodeId>, DeviceRef),
+    /// Values that go to a device.
+    Transfer(Vec<NodeId>, DeviceRef),
     /// The sizes of a node, which is the first of the segment behind this.
     Sizes(NodeId),
     /// A node that runs graphs.
@@ -45,18 +51,41 @@ enum Segment {
 
 fn segments(graph: &Graph) -> Vec<Segment> {
     let mut segments = Vec::new();
-    for (id, node) in graph.nodes().filter(|(_, node)| !is_leaf(&node.op)) {
+    for (id, node) in graph.nodes().filter(|(_, node)| !makes_leaf(graph, node)) {
+        let device = device_of(graph, node);
+        let last = segments.last_mut();
         if !node.op.regions().is_empty() {
             segments.push(Segment::Run(id));
         } else if finds_sizes(&node.op) {
-            segments.extend([Segment::Sizes(id), Segment::Static(vec![id])]);
-        } else if let Some(Segment::Static(nodes)) = segments.last_mut() {
-            nodes.push(id);
+            segments.extend([Segment::Sizes(id), Segment::Static(vec![id], device)]);
+        } else if crosses(graph, node) {
+            match last {
+                Some(Segment::Transfer(nodes, to)) if *to == device => nodes.push(id),
+                _ => segments.push(Segment::Transfer(vec![id], device)),
+            }
         } else {
-            segments.push(Segment::Static(vec![id]));
+            match last {
+                Some(Segment::Static(nodes, on)) if *on == device => nodes.push(id),
+                _ => segments.push(Segment::Static(vec![id], device)),
+            }
         }
     }
     segments
+}
+
+/// Where a node of a placed graph runs.
+fn device_of(graph: &Graph, node: &Node) -> DeviceRef {
+    let value = node.outputs.first().or(node.inputs.first());
+    value.map_or(DeviceRef::Cpu, |&value| graph.ty(value).device)
+}
+
+/// Whether a node brings a value to another device.
+fn crosses(graph: &Graph, node: &Node) -> bool {
+    matches!(node.op, Op::Transfer(_)) && graph.ty(node.inputs[0]).device != graph.ty(node.outputs[0]).device
+}
+
+fn makes_leaf(graph: &Graph, node: &Node) -> bool {
+    node.outputs.first().is_some_and(|&output| leaf(graph, output).is_some())
 }
 
 /// Whether sizes of an op's results are known only when its operands are; those of a rebind are when their sizes are.
@@ -101,14 +130,14 @@ impl<'g, 's> Splitting<'g, 's> {
 
     /// One plan for everything.
     fn whole(&mut self) -> Result<(), Error> {
-        let plan = lower(self.graph, self.shared)?;
+        let plan = lower(self.graph, None, self.shared)?;
         let inputs: Vec<usize> = (0..plan.inputs.len()).collect();
         let outputs: Vec<usize> = (0..plan.outputs.len()).map(|i| inputs.len() + i).collect();
         self.block.inputs.clone_from(&plan.inputs);
         self.block.values.extend((0..outputs.len()).map(|i| format!("output{i}")));
         self.block.results = outputs.iter().map(|&value| PartOperand::Value(value)).collect();
         self.block.parts = vec![BlockPart {
-            work: PartWork::Plan { plan: Box::new(plan), inputs, outputs },
+            work: PartWork::Plan { plan: Box::new(plan), inputs, outputs, copies: Vec::new() },
             last_used: Vec::new(),
         }];
         Ok(())
@@ -117,7 +146,7 @@ impl<'g, 's> Splitting<'g, 's> {
     fn note_last_uses(&mut self, segments: &[Segment]) {
         for (i, segment) in segments.iter().enumerate() {
             let nodes = match segment {
-                Segment::Static(nodes) => &nodes[..],
+                Segment::Static(nodes, _) | Segment::Transfer(nodes, _) => &nodes[..],
                 Segment::Sizes(node) | Segment::Run(node) => std::slice::from_ref(node),
             };
             let read = nodes.iter().flat_map(|&node| self.graph.node(node).inputs.iter().copied());
@@ -128,7 +157,7 @@ impl<'g, 's> Splitting<'g, 's> {
 
     /// A plan of some nodes: a graph of their own, whose inputs are what they read, and whose outputs are what is
     /// read after them.
-    fn plan(&mut self, segment: usize, nodes: &[NodeId]) -> Result<(), Error> {
+    fn plan(&mut self, segment: usize, nodes: &[NodeId], device: DeviceRef) -> Result<(), Error> {
         let mut part = PartGraph::new(self.graph, Rc::clone(&self.names));
         for &id in nodes {
             part.node(self.graph.node(id))?;
@@ -136,11 +165,41 @@ impl<'g, 's> Splitting<'g, 's> {
         let made = nodes.iter().flat_map(|&id| self.graph.node(id).outputs.iter().copied());
         let kept: Vec<Value> =
             made.filter(|value| self.last_uses.get(value).is_some_and(|&last| last > segment)).collect();
-        let inputs = part.inputs.iter().map(|&value| self.number(value)).collect();
+        let values = part.inputs.clone();
+        let inputs = values.iter().map(|&value| self.number(value)).collect();
         let outputs = kept.iter().map(|&value| self.number(value)).collect();
-        let plan = lower(&part.finish(&kept), self.shared)?;
-        self.push(PartWork::Plan { plan: Box::new(plan), inputs, outputs });
+        let far = self.shared.devices.at(device).filter(|device| device.far().is_some()).cloned();
+        let plan = lower(&part.finish(&kept), far, self.shared)?;
+        let copies = if plan.far.is_some() { self.copies(&plan, &values)? } else { Vec::new() };
+        self.push(PartWork::Plan { plan: Box::new(plan), inputs, outputs, copies });
         Ok(())
+    }
+
+    /// What the host has of the inputs of a device's plan that steps want checked.
+    fn copies(&mut self, plan: &Plan, inputs: &[Value]) -> Result<Vec<Option<PartOperand>>, Error> {
+        let mut copies = vec![None; inputs.len()];
+        for step in &plan.steps {
+            let checked = step.check.as_ref().and_then(|kernel| kernel.checked()).unwrap_or_default();
+            for &position in checked {
+                let StepOperand::Value(value) = step.operands[position] else { continue };
+                let Home::Input(input) = plan.values[value].home else { continue };
+                if let Some((Op::Transfer(_), &[here])) = self.graph.defined_by(inputs[input]) {
+                    copies[input] = Some(self.source(here)?);
+                }
+            }
+        }
+        Ok(copies)
+    }
+
+    fn transfer(&mut self, nodes: &[NodeId], device: DeviceRef) {
+        let nodes = nodes.iter().map(|&id| self.graph.node(id));
+        let moves = nodes.map(|node| Move {
+            from: self.number(node.inputs[0]),
+            to: self.number(node.outputs[0]),
+            ty: self.graph.ty(node.outputs[0]).clone(),
+        });
+        let moves = moves.collect();
+        self.push(PartWork::Transfer { moves, device });
     }
 
     fn sizes(&mut self, node: &'g Node) -> Result<(), Error> {
@@ -148,7 +207,7 @@ impl<'g, 's> Splitting<'g, 's> {
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
         let settings = self.shared.settings.for_device();
         let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
-        let kernel = self.shared.device.kernel(&types);
+        let kernel = self.shared.devices.host.kernel(&types);
         let operands = node.inputs.iter().map(|&input| self.source(input)).collect::<Result<_, _>>()?;
         let at = self.step(node);
         let part = SizesPart { op: node.op.clone(), kernel, operands, at };
@@ -187,7 +246,13 @@ impl<'g, 's> Splitting<'g, 's> {
         needed.extend(self.block.results.iter().filter_map(|source| source.value()));
         for part in self.block.parts.iter_mut().rev() {
             let values: BTreeSet<usize> = match &part.work {
-                PartWork::Plan { inputs, outputs, .. } => inputs.iter().chain(outputs).copied().collect(),
+                PartWork::Plan { inputs, outputs, copies, .. } => {
+                    let copies = copies.iter().flatten().filter_map(|copy| copy.value());
+                    inputs.iter().chain(outputs).copied().chain(copies).collect()
+                }
+                PartWork::Transfer { moves, .. } => {
+                    moves.iter().flat_map(|moved| [moved.from, moved.to]).collect()
+                }
                 PartWork::Sizes(part) => part.operands.iter().filter_map(|s| s.value()).collect(),
                 PartWork::Run { operands, outputs, .. } => {
                     operands.iter().filter_map(|s| s.value()).chain(outputs.iter().copied()).collect()
@@ -203,8 +268,8 @@ impl<'g, 's> Splitting<'g, 's> {
     }
 
     fn source(&mut self, value: Value) -> Result<PartOperand, Error> {
-        match self.graph.defined_by(value) {
-            Some((op, _)) if is_leaf(op) => {
+        match leaf(self.graph, value) {
+            Some(op) => {
                 let slot = self.shared.slot(op, self.graph.ty(value), None);
                 let fail = |message| Error::compile(self.graph, self.graph.node_of(value), message);
                 slot.map(PartOperand::Weight).map_err(fail)
@@ -250,11 +315,18 @@ impl<'g> PartGraph<'g> {
         if let Some(&known) = self.values.get(&value) {
             return Ok(known);
         }
-        let here = match self.whole.defined_by(value) {
-            Some((op, _)) if is_leaf(op) => self.graph.push_from(op.clone(), &[], None)?[0],
+        let ty = self.whole.ty(value);
+        let here = match leaf(self.whole, value) {
+            Some(op) => {
+                let own = self.graph.push_from(op.clone(), &[], None)?[0];
+                match self.graph.ty(own).device == ty.device {
+                    true => own,
+                    false => self.graph.push_one(Transfer { device: ty.device }.into(), &[own])?,
+                }
+            }
             _ => {
                 self.inputs.push(value);
-                self.graph.input(&self.names[value.index()], self.whole.ty(value).clone())
+                self.graph.input(&self.names[value.index()], ty.clone())
             }
         };
         self.values.insert(value, here);

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 use graph::ops::ArgReduceKind;
 use tensor::{DType, Element};
 
@@ -71,12 +71,22 @@ impl<T: Element> Kernel for ArgReduceKernel<T> {
         format!("{}[{}].{}", op.name(), T::DTYPE, self.variant.name)
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let (View { dtype, shape, .. }, axis) = (inputs[0], self.axis);
+        match shape[axis] {
+            0 => Err(format!("operand 0 is {dtype}{shape}, whose axis {axis} is empty")),
+            _ => Ok(()),
+        }
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let x = view(&call, 0);
+        self.check(&[x])?;
         let (n, inner) = (x.shape[self.axis], x.shape[self.axis + 1..].iter().product::<usize>());
-        if n == 0 {
-            return Err(format!("operand 0 is {}{}, whose axis {} is empty", x.dtype, x.shape, self.axis));
-        }
         let largest = self.kind == ArgReduceKind::Max;
         let (x, result) = (elements::<T>(x.bytes), elements_mut::<i64>(call.outputs[0].bytes));
         let per_chunk = rows_per_chunk(n);

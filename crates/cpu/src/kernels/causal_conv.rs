@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
@@ -56,6 +56,14 @@ struct CausalConvKernel {
 impl Kernel for CausalConvKernel {
     fn name(&self) -> String {
         format!("causal_conv.{}", self.variant.name)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[3, 4, 5])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        SequenceStates::check(inputs, 2, self.layer, inputs[0].shape[0])
     }
 
     fn run(&self, mut call: KernelCall<'_, '_>) -> Result<(), String> {

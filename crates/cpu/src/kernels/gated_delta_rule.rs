@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 use graph::ops::GatedDeltaRule;
 
 use super::disjoint::Disjoint;
@@ -77,6 +77,14 @@ struct GatedDeltaRuleKernel {
 impl Kernel for GatedDeltaRuleKernel {
     fn name(&self) -> String {
         format!("gated_delta_rule.{}", self.variant.name)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[6, 7, 8])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        SequenceStates::check(inputs, 5, self.op.layer, inputs[0].shape[0])
     }
 
     fn run(&self, mut call: KernelCall<'_, '_>) -> Result<(), String> {

@@ -22,6 +22,14 @@ impl Kernel for GatherKernel {
         "gather".to_string()
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[1])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        Rows::new(inputs[1], inputs[0].shape[self.axis], true).map(drop)
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (table, ids) = (view(&call, 0), view(&call, 1));
         let limit = table.shape[self.axis];

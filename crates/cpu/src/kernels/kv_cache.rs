@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Kernel, KernelCall, Operand};
+use engine::{Kernel, KernelCall, Operand, View};
 use tensor::{DType, Shape, bf16, f16};
 
 use super::disjoint::Disjoint;
@@ -241,6 +241,20 @@ impl<'a> RaggedBatch<'a> {
         Ok(())
     }
 
+    /// Checks what is to be stored, lists of so many elements, and gives how many each has.
+    fn check_store(
+        &self,
+        kernel: &'static str,
+        layer: usize,
+        cache_len: usize,
+        stored: &[(&'static str, usize)],
+    ) -> Result<usize, Error> {
+        self.check_call(kernel, layer, cache_len)?;
+        let elements = self.tokens() * self.layout.kv_heads * self.layout.head_dim;
+        stored.iter().try_for_each(|&(what, found)| length(kernel, what, elements, found))?;
+        Ok(elements)
+    }
+
     fn check_offsets(&self) -> Result<(), Error> {
         let mut low = 0;
         for (index, &found) in self.row_offsets.iter().enumerate() {
@@ -297,10 +311,8 @@ pub fn store<T: Scalar>(
     v: &[f32],
 ) -> Result<(), Error> {
     let layout = batch.layout;
-    batch.check_call("kv_cache::store", layer, cache.len())?;
-    let elements = batch.tokens() * layout.kv_heads * layout.head_dim;
-    length("kv_cache::store", "k", elements, k.len())?;
-    length("kv_cache::store", "v", elements, v.len())?;
+    let elements =
+        batch.check_store("kv_cache::store", layer, cache.len(), &[("k", k.len()), ("v", v.len())])?;
     let cache = Disjoint::new(cache);
     // One head to a chunk: whatever the page table says, no two chunks write the same element.
     let store_head = |chunk: usize| {
@@ -343,9 +355,7 @@ pub fn store_rows<T: Scalar>(
     rows: &[f32],
 ) -> Result<(), Error> {
     let layout = batch.layout;
-    batch.check_call("kv_cache::store_rows", layer, cache.len())?;
-    let elements = batch.tokens() * layout.kv_heads * layout.head_dim;
-    length("kv_cache::store_rows", "rows", elements, rows.len())?;
+    let elements = batch.check_store("kv_cache::store_rows", layer, cache.len(), &[("rows", rows.len())])?;
     let cache = Disjoint::new(cache);
     let store_head = |kv_head: usize| {
         for run in runs(batch) {
@@ -445,6 +455,17 @@ impl Kernel for KvStoreKernel {
         "kv_store".to_string()
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[3, 4, 5])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let [k, v] = [1, 2].map(|i| inputs[i].shape.elements());
+        let lists = BatchOperands::from_views([3, 4, 5].map(|i| inputs[i]));
+        let stored = [("k", k), ("v", v)];
+        lists.check_store("kv_cache::store", self.layer, inputs[0].shape, inputs[1].shape[2], &stored)
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (k, v) = (view(&call, 1), view(&call, 2));
         let lists = BatchOperands::new(&call, 3);
@@ -492,6 +513,17 @@ impl Kernel for LatentStoreKernel {
         "latent_store".to_string()
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[2, 3, 4])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let rows = inputs[1].shape;
+        let lists = BatchOperands::from_views([2, 3, 4].map(|i| inputs[i]));
+        let stored = [("rows", rows.elements())];
+        lists.check_store("kv_cache::store_rows", self.layer, inputs[0].shape, rows[2], &stored)
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let rows = view(&call, 1);
         let lists = BatchOperands::new(&call, 2);
@@ -525,8 +557,12 @@ pub(super) struct BatchOperands<'m> {
 impl<'m> BatchOperands<'m> {
     /// The three operands from `first` on.
     pub(super) fn new(call: &KernelCall<'_, 'm>, first: usize) -> BatchOperands<'m> {
-        let [row_offsets, cache_lengths, page_table] =
-            [0, 1, 2].map(|i| elements(view(call, first + i).bytes));
+        BatchOperands::from_views([0, 1, 2].map(|i| view(call, first + i)))
+    }
+
+    /// Row offsets, cache lengths and page table.
+    pub(super) fn from_views(views: [View<'m>; 3]) -> BatchOperands<'m> {
+        let [row_offsets, cache_lengths, page_table] = views.map(|view| elements(view.bytes));
         BatchOperands { row_offsets, cache_lengths, page_table }
     }
 
@@ -538,6 +574,23 @@ impl<'m> BatchOperands<'m> {
                 RaggedBatch::new(layout, cache[0], &self.row_offsets, &self.cache_lengths, &self.page_table)
             })
             .map_err(|error| error.to_string())
+    }
+
+    /// Checks what an op is to store, lists of so many elements; those without elements need no batch.
+    fn check_store(
+        &self,
+        kernel: &'static str,
+        layer: usize,
+        cache: &Shape,
+        head_dim: usize,
+        stored: &[(&'static str, usize)],
+    ) -> Result<(), String> {
+        if stored[0].1 == 0 {
+            return Ok(());
+        }
+        let batch = self.batch(cache, head_dim)?;
+        let checked = batch.check_store(kernel, layer, cache.elements(), stored);
+        checked.map(drop).map_err(|error| error.to_string())
     }
 }
 

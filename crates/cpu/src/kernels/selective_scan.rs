@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 
 use super::disjoint::Disjoint;
 use super::operands::{elements, elements_mut, view};
@@ -76,6 +76,14 @@ struct SelectiveScanKernel {
 impl Kernel for SelectiveScanKernel {
     fn name(&self) -> String {
         format!("selective_scan.{}", self.variant.name)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[6, 7, 8])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        SequenceStates::check(inputs, 5, self.layer, inputs[0].shape[0])
     }
 
     fn run(&self, mut call: KernelCall<'_, '_>) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use engine::{KernelCall, Operand};
+use engine::{KernelCall, Operand, View};
 use tensor::Shape;
 
 use super::disjoint::Disjoint;
@@ -42,27 +42,27 @@ impl<'m> SequenceStates<'m> {
         layer: usize,
         tokens: usize,
     ) -> Result<SequenceStates<'m>, String> {
-        let [offsets, lengths, table] = [1, 2, 3].map(|i| elements::<u32>(view(call, position + i).bytes));
+        let lists = [1, 2, 3].map(|i| view(call, position + i));
         let placeholder = Operand::InResult;
         let Operand::Buffer(states) = std::mem::replace(&mut call.inputs[position], placeholder) else {
             panic!("operand {position} is no buffer")
         };
-        check_offsets(position + 1, &offsets, tokens)?;
-        let place = Place { position, layer, states: states.shape };
-        let rows = offsets.windows(2).map(|rows| rows[0] as usize..rows[1] as usize);
-        let sequences = rows.zip(lengths.iter()).zip(table.chunks_exact(3)).enumerate();
-        let runs = sequences.map(|(sequence, ((rows, &cached), entry))| {
-            let [read, written, counted] = [0, 1, 2].map(|column| entry[column] as usize);
-            if counted > rows.len() {
-                let rows = rows.len();
-                return Err(format!("{counted} rows of sequence {sequence} count, but it has {rows}"));
-            }
-            let start = (cached > 0).then(|| place.of(sequence, read)).transpose()?;
-            Ok(SequenceRun { rows, counted, start, end: place.of(sequence, written)? })
-        });
-        let runs = runs.collect::<Result<Vec<_>, String>>()?;
-        place.expect_apart(&runs)?;
+        let runs = Place { position, layer, states: states.shape }.runs(lists, tokens)?;
         Ok(SequenceStates { states: Disjoint::new(elements_mut(states.bytes)), runs })
+    }
+
+    /// Refuses operands of a call as [`SequenceStates::new`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn check(
+        inputs: &[View<'_>],
+        position: usize,
+        layer: usize,
+        tokens: usize,
+    ) -> Result<(), String> {
+        let lists = [1, 2, 3].map(|i| inputs[position + i]);
+        Place { position, layer, states: inputs[position].shape }.runs(lists, tokens).map(drop)
     }
 
     /// A part of a sequence's state before the call; `None` is zeros.
@@ -94,6 +94,26 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// What a call does for each sequence, by row offsets, cache lengths and state table.
+    fn runs(&self, lists: [View<'_>; 3], tokens: usize) -> Result<Vec<SequenceRun>, String> {
+        let [offsets, lengths, table] = lists.map(|list| elements::<u32>(list.bytes));
+        check_offsets(self.position + 1, &offsets, tokens)?;
+        let rows = offsets.windows(2).map(|rows| rows[0] as usize..rows[1] as usize);
+        let sequences = rows.zip(lengths.iter()).zip(table.chunks_exact(3)).enumerate();
+        let runs = sequences.map(|(sequence, ((rows, &cached), entry))| {
+            let [read, written, counted] = [0, 1, 2].map(|column| entry[column] as usize);
+            if counted > rows.len() {
+                let rows = rows.len();
+                return Err(format!("{counted} rows of sequence {sequence} count, but it has {rows}"));
+            }
+            let start = (cached > 0).then(|| self.of(sequence, read)).transpose()?;
+            Ok(SequenceRun { rows, counted, start, end: self.of(sequence, written)? })
+        });
+        let runs = runs.collect::<Result<Vec<_>, String>>()?;
+        self.expect_apart(&runs)?;
+        Ok(runs)
+    }
+
     /// Elements of a state.
     fn size(&self) -> usize {
         self.states.dims()[2..].iter().product()

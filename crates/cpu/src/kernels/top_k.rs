@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall, TopKKernel as Way};
+use engine::{Kernel, KernelCall, TopKKernel as Way, View};
 use graph::ops::TopK;
 use tensor::DType;
 
@@ -67,12 +67,22 @@ impl Kernel for TopKKernel {
         }
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let (View { dtype, shape, .. }, TopK { k, axis, .. }) = (inputs[0], self.op);
+        match shape[axis] {
+            n if k > n => Err(format!("k is {k}, but axis {axis} of operand 0, {dtype}{shape}, has {n}")),
+            _ => Ok(()),
+        }
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (x, TopK { k, axis, .. }) = (view(&call, 0), self.op);
+        self.check(&[x])?;
         let (n, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());
-        if k > n {
-            return Err(format!("k is {k}, but axis {axis} of operand 0, {}{}, has {n}", x.dtype, x.shape));
-        }
         let [values, indices] = call.outputs else { panic!("top_k makes two results") };
         if values.bytes.is_empty() {
             return Ok(());

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 use graph::ops::TopPositions;
 use tensor::{DType, bf16, f16};
 
@@ -154,6 +154,19 @@ impl<T: Keys> Kernel for TopPositionsKernel<T> {
         format!("top_positions.{}", self.variant.name)
     }
 
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[3, 4, 5])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let (q, cache) = (inputs[0].shape, inputs[2].shape);
+        let lists = BatchOperands::from_views([3, 4, 5].map(|i| inputs[i]));
+        match q[0] {
+            0 => Ok(()),
+            rows => self.check_batch(&lists.batch(cache, q[2])?, cache.elements(), rows),
+        }
+    }
+
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {
         let (q, weights, cache) = (view(&call, 0), view(&call, 1), view(&call, 2));
         if q.shape[0] == 0 {
@@ -163,10 +176,7 @@ impl<T: Keys> Kernel for TopPositionsKernel<T> {
         let lists = BatchOperands::new(&call, 3);
         let batch = lists.batch(cache.shape, dims)?;
         let cache: Cow<'_, [T]> = elements(cache.bytes);
-        batch.check_call("top_positions", self.op.layer, cache.len()).map_err(|error| error.to_string())?;
-        if batch.tokens() != q.shape[0] {
-            return Err(format!("row_offsets end at {}, but q has {} rows", batch.tokens(), q.shape[0]));
-        }
+        self.check_batch(&batch, cache.len(), q.shape[0])?;
         let (q, weights) = (elements(q.bytes), elements(weights.bytes));
         let job = Job { batch: &batch, op: self.op, heads, cache: &cache, q: &q, weights: &weights };
         self.choose(&job, elements_mut(call.outputs[0].bytes));
@@ -175,6 +185,14 @@ impl<T: Keys> Kernel for TopPositionsKernel<T> {
 }
 
 impl<T: Keys> TopPositionsKernel<T> {
+    fn check_batch(&self, batch: &RaggedBatch<'_>, cache: usize, rows: usize) -> Result<(), String> {
+        batch.check_call("top_positions", self.op.layer, cache).map_err(|error| error.to_string())?;
+        match batch.tokens() {
+            tokens if tokens == rows => Ok(()),
+            tokens => Err(format!("row_offsets end at {tokens}, but q has {rows} rows")),
+        }
+    }
+
     fn choose(&self, job: &Job<'_, T>, out: &mut [u32]) {
         let tokens: Vec<Token> = (0..job.batch.sequences())
             .flat_map(|sequence| {

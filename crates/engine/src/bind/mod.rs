@@ -12,8 +12,9 @@ pub(crate) use self::find::Sources;
 use self::find::{Found, check_contiguous, find, given, redeem};
 use crate::artifact::StoredWeight;
 use crate::bound_weight::BoundWeight;
+use crate::device::far::FarBytes;
 use crate::plan::WeightSource;
-use crate::{Error, PackError, PackedWeight, Program, WeightsRegistry};
+use crate::{Device, Error, PackError, PackedWeight, Program, WeightsRegistry};
 
 /// How far one model's weights are bound. A weight that is read in two layouts counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,20 +68,21 @@ pub(crate) fn bind_each(
             Found::Given(tensor) => BoundWeight::Raw(tensor),
             Found::Stored(weight) => {
                 let stored = sources.stored.expect("where it was found");
-                stored.bind(slot, weight, &*program.device)?
+                stored.bind(slot, weight, &**program.device_of(slot))?
             }
         };
         let bound = match (bound, &slot.packing) {
             (BoundWeight::Raw(tensor), Some(layout)) => {
-                let packed = pack(program, &slot.source, layout, &tensor)?;
+                let packed = pack(&**program.device_of(slot), &slot.source, layout, &tensor)?;
                 tensor.file().map_or(Ok(()), |file| file.check())?;
                 drop(tensor);
-                if program.device.file_of(&packed).is_none() {
+                if program.device_of(slot).file_of(&packed).is_none() {
                     release_last(&slot.source, &mut left, sources.registry);
                 }
                 BoundWeight::Packed(packed, None)
             }
-            (bound, _) => bound,
+            (bound, None) => there(&**program.device_of(slot), bound)?,
+            (bound, Some(_)) => bound,
         };
         sink(index, bound)?;
         progress(Progress { done, total });
@@ -127,6 +129,14 @@ fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap
     left
 }
 
+/// A weight as it is stored, on the device that reads it.
+fn there(device: &dyn Device, bound: BoundWeight) -> Result<BoundWeight, Error> {
+    let (Some(far), BoundWeight::Raw(tensor)) = (device.far(), &bound) else { return Ok(bound) };
+    let there = FarBytes::allocate(far.allocator(), tensor.bytes().len())?;
+    there.memory.write(&[(0, tensor.bytes())])?;
+    Ok(BoundWeight::Far(there))
+}
+
 /// Tells the registry that a weight is no longer needed, if it was packed for the last time.
 fn release_last(source: &WeightSource, left: &mut BTreeMap<&str, usize>, registry: &dyn WeightsRegistry) {
     let Some((name, left)) = source.name().and_then(|name| Some((name, left.get_mut(name)?))) else { return };
@@ -137,12 +147,12 @@ fn release_last(source: &WeightSource, left: &mut BTreeMap<&str, usize>, registr
 }
 
 fn pack(
-    program: &Program,
+    device: &dyn Device,
     source: &WeightSource,
     layout: &str,
     tensor: &Tensor,
 ) -> Result<PackedWeight, Error> {
-    program.device.pack(layout, tensor).map_err(|error| {
+    device.pack(layout, tensor).map_err(|error| {
         let name = source.name().unwrap_or("a constant");
         match error {
             PackError::Unfit(message) => {

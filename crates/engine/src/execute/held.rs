@@ -5,6 +5,7 @@ use tensor::AlignedBytes;
 use crate::Program;
 use crate::block::PartOperand;
 use crate::bound_weight::BoundWeight;
+use crate::device::far::FarBytes;
 use crate::frame::Array;
 use crate::{Error, View};
 
@@ -20,18 +21,35 @@ pub(crate) enum HeldMemory<'m> {
     /// A buffer that parts may write.
     Write(&'m mut [u8]),
     /// Made by a part: a tensor, or a buffer that later parts may write.
-    Own(AlignedBytes),
+    Own(MadeMemory),
+    /// In the memory of a device, whose own queue orders what reads and writes it.
+    Far(FarBytes),
+}
+
+/// The memory that a part makes.
+pub(crate) enum MadeMemory {
+    Host(AlignedBytes),
+    Far(FarBytes),
 }
 
 /// A result of a block.
-pub(crate) type Made = (Array, AlignedBytes);
+pub(crate) type Made = (Array, MadeMemory);
 
 impl Held<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         match &self.memory {
             HeldMemory::Read(bytes) => bytes,
             HeldMemory::Write(bytes) => bytes,
-            HeldMemory::Own(bytes) => bytes,
+            HeldMemory::Own(memory) => memory.bytes(),
+            HeldMemory::Far(_) => unreachable!("placement brings values to the host that it reads"),
+        }
+    }
+
+    /// The bytes of a value on a device.
+    pub(super) fn far(&self) -> &FarBytes {
+        match &self.memory {
+            HeldMemory::Far(bytes) | HeldMemory::Own(MadeMemory::Far(bytes)) => bytes,
+            _ => unreachable!("placement brings values to a device that it reads"),
         }
     }
 
@@ -40,8 +58,12 @@ impl Held<'_> {
     }
 
     pub(super) fn copy(&self) -> Result<Made, Error> {
-        let mut copy = AlignedBytes::try_zeroed(self.bytes().len())?;
-        copy.copy_from_slice(self.bytes());
+        let copy = match &self.memory {
+            HeldMemory::Far(bytes) | HeldMemory::Own(MadeMemory::Far(bytes)) => {
+                MadeMemory::Far(bytes.copied()?)
+            }
+            _ => MadeMemory::Host(AlignedBytes::try_copy_of(self.bytes())?),
+        };
         Ok((self.array, copy))
     }
 
@@ -53,13 +75,46 @@ impl Held<'_> {
             HeldMemory::Write(bytes) => HeldMemory::Write(bytes),
             HeldMemory::Read(bytes) => HeldMemory::Read(bytes),
             // A buffer that an earlier part created, as parts write only buffers.
-            HeldMemory::Own(bytes) => HeldMemory::Write(bytes),
+            HeldMemory::Own(MadeMemory::Host(bytes)) => HeldMemory::Write(bytes),
+            HeldMemory::Far(bytes) | HeldMemory::Own(MadeMemory::Far(bytes)) => {
+                HeldMemory::Far(bytes.clone())
+            }
         };
         Held { array: self.array, memory }
     }
 
     fn share(&self) -> Held<'_> {
-        Held { array: self.array, memory: HeldMemory::Read(self.bytes()) }
+        let memory = match &self.memory {
+            HeldMemory::Far(bytes) | HeldMemory::Own(MadeMemory::Far(bytes)) => {
+                HeldMemory::Far(bytes.clone())
+            }
+            _ => HeldMemory::Read(self.bytes()),
+        };
+        Held { array: self.array, memory }
+    }
+}
+
+impl MadeMemory {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            MadeMemory::Host(bytes) => bytes,
+            MadeMemory::Far(_) => unreachable!("placement brings values to the host that it reads"),
+        }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            MadeMemory::Host(bytes) => bytes,
+            MadeMemory::Far(_) => unreachable!("the host's plans make host memory"),
+        }
+    }
+
+    /// Whether the memory holds nothing else.
+    fn is_whole(&self) -> bool {
+        match self {
+            MadeMemory::Host(_) => true,
+            MadeMemory::Far(bytes) => bytes.len == bytes.memory.len(),
+        }
     }
 }
 
@@ -86,8 +141,8 @@ pub(super) fn borrow<'v>(
 }
 
 pub(super) fn put(values: &mut [Option<Held<'_>>], outputs: &[usize], made: Vec<Made>) {
-    for (&output, (array, bytes)) in outputs.iter().zip(made) {
-        values[output] = Some(Held { array, memory: HeldMemory::Own(bytes) });
+    for (&output, (array, memory)) in outputs.iter().zip(made) {
+        values[output] = Some(Held { array, memory: HeldMemory::Own(memory) });
     }
 }
 
@@ -105,7 +160,9 @@ pub(super) fn results(
         };
         let again = sources[i + 1..].contains(source);
         match values[value].take().expect("made by a part, or an input") {
-            Held { array, memory: HeldMemory::Own(bytes) } if !again => Ok((array, bytes)),
+            Held { array, memory: HeldMemory::Own(memory) } if !again && memory.is_whole() => {
+                Ok((array, memory))
+            }
             held => {
                 let copy = held.copy();
                 values[value] = Some(held);
@@ -118,18 +175,23 @@ pub(super) fn results(
 
 /// The carried values and the captured ones.
 pub(super) fn state<'s>(carried: &'s [Made], captured: &'s mut [Held<'_>]) -> Vec<Held<'s>> {
-    let carried =
-        carried.iter().map(|(array, bytes)| Held { array: *array, memory: HeldMemory::Read(bytes) });
+    let carried = carried
+        .iter()
+        .map(|(array, memory)| Held { array: *array, memory: HeldMemory::Read(memory.bytes()) });
     carried.chain(captured.iter_mut().map(|held| held.borrow(true))).collect()
 }
 
 pub(super) fn weight<'r>(program: &Program, weights: &'r [BoundWeight], slot: usize) -> Held<'r> {
     let ty = &program.weights[slot].ty;
     let shape = ty.static_shape().expect("lowering admits only static weights");
-    Held { array: Array { dtype: ty.dtype, shape }, memory: HeldMemory::Read(weights[slot].raw()) }
+    let memory = match &weights[slot] {
+        BoundWeight::Far(bytes) => HeldMemory::Far(bytes.clone()),
+        weight => HeldMemory::Read(weight.raw()),
+    };
+    Held { array: Array { dtype: ty.dtype, shape }, memory }
 }
 
 pub(super) fn empty(array: Array) -> Result<Made, Error> {
     let bytes = array.dtype.bytes_for(array.shape.elements()).expect("frames have whole blocks");
-    Ok((array, AlignedBytes::try_zeroed(bytes)?))
+    Ok((array, MadeMemory::Host(AlignedBytes::try_zeroed(bytes)?)))
 }

@@ -1,5 +1,6 @@
 //! Runs the parts of a block one after another. What they hand to one another lives as long as a part needs it.
 
+mod far;
 mod held;
 #[cfg(test)]
 mod tests;
@@ -10,16 +11,18 @@ use std::time::Instant;
 use graph::Bindings;
 use tensor::{DType, Shape, Tensor};
 
+use self::far::FarRegions;
 use self::held::{borrow, empty, put, results, state, weight};
 use crate::block::{Block, BlockPart, Control, PartOperand, PartStep, PartWork, SizesPart};
 use crate::bound_weight::BoundWeight;
+use crate::device::far::FarBytes;
 use crate::frame::{Array, Frame};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanStep};
 use crate::run::{self, Hooks, Memory};
 use crate::workspace::{FRAMES, Workspace, lock};
-use crate::{Error, Program, StepTime, View};
+use crate::{Device, Error, Program, StepTime, View};
 
-pub(crate) use self::held::{Held, HeldMemory, Made};
+pub(crate) use self::held::{Held, HeldMemory, Made, MadeMemory};
 
 /// One call of a program that is more than one plan.
 pub(crate) struct Execution<'r, 'h> {
@@ -53,11 +56,17 @@ impl<'r> Execution<'r, '_> {
         values: &mut [Option<Held<'_>>],
     ) -> Result<(), Error> {
         match work {
-            PartWork::Plan { plan, inputs, outputs } => {
+            PartWork::Plan { plan, inputs, outputs, copies } => {
                 let frame = self.frame(plan, bindings)?;
+                far::check(plan, &frame, copies, self.program, values)
+                    .map_err(|(step, message)| self.refused(plan, step, message))?;
                 let made = self.plan(plan, &frame, borrow(values, inputs, |i| plan.inputs[i].written))?;
                 bindings.clone_from(&frame.bindings);
                 put(values, outputs, made);
+            }
+            PartWork::Transfer { moves, device } => {
+                let device = self.program.devices.at(*device).and_then(|device| device.far());
+                far::transfer(device, moves, values)?;
             }
             PartWork::Sizes(part) => {
                 let sizes = self.sizes(part, values)?;
@@ -90,13 +99,16 @@ impl<'r> Execution<'r, '_> {
     }
 
     fn plan(&mut self, plan: &Plan, frame: &Frame, inputs: Vec<Held<'_>>) -> Result<Vec<Made>, Error> {
+        if let Some(device) = &plan.far {
+            return self.far_plan(plan, frame, &**device, &inputs);
+        }
         let arrays = plan.outputs.iter().zip(&frame.output_shapes);
         let mut made: Vec<Made> =
             arrays.map(|(ty, &shape)| empty(Array { dtype: ty.dtype, shape })).collect::<Result<_, _>>()?;
         self.workspace.reserve(frame.arena)?;
-        let Workspace { arena, lists } = &mut *self.workspace;
+        let Workspace { arena, lists, .. } = &mut *self.workspace;
         let mut memory = Memory { regions: vec![arena], inputs: Vec::new(), weights: self.weights };
-        memory.regions.extend(made.iter_mut().map(|(_, bytes)| &mut bytes[..]));
+        memory.regions.extend(made.iter_mut().map(|(_, memory)| memory.bytes_mut()));
         for input in inputs {
             match input.memory {
                 HeldMemory::Read(bytes) => memory.inputs.push(bytes),
@@ -104,11 +116,43 @@ impl<'r> Execution<'r, '_> {
                     memory.regions.push(bytes);
                     memory.inputs.push(&[]);
                 }
-                HeldMemory::Own(_) => unreachable!("plans borrow what they read"),
+                HeldMemory::Own(_) | HeldMemory::Far(_) => unreachable!("plans borrow what the host reads"),
             }
         }
         run::run(plan, frame, &mut memory, lists, self.hooks)?;
         Ok(made)
+    }
+
+    /// The error of a step of a plan.
+    fn refused(&self, plan: &Plan, step: usize, message: String) -> Error {
+        let PlanStep { work, location, .. } = &plan.steps[step];
+        self.hooks.error(plan.first_step + step, work.op_name(), location.as_ref(), message)
+    }
+
+    fn far_plan(
+        &mut self,
+        plan: &Plan,
+        frame: &Frame,
+        device: &dyn Device,
+        inputs: &[Held<'_>],
+    ) -> Result<Vec<Made>, Error> {
+        let far = device.far().expect("the plan is a device's");
+        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
+        let outputs = arrays.map(|(ty, shape)| {
+            let bytes = ty.dtype.bytes_for(shape.elements()).expect("frames have whole blocks");
+            FarBytes::allocate(far.allocator(), bytes)
+        });
+        let outputs: Vec<FarBytes> = outputs.collect::<Result<_, Error>>()?;
+        let mut regions = vec![self.workspace.reserve_far(far.allocator(), frame.arena)?];
+        regions.extend(outputs.iter().cloned());
+        let written = |i: usize| plan.inputs[i].written;
+        regions.extend((0..inputs.len()).filter(|&i| written(i)).map(|i| inputs[i].far().clone()));
+        let inputs = inputs.iter().enumerate().map(|(i, input)| (!written(i)).then(|| input.far().clone()));
+        let memory = FarRegions { regions, inputs: inputs.collect(), weights: self.weights };
+        far::run(plan, frame, device, &memory, self.hooks)?;
+        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
+        let arrays = arrays.map(|(ty, &shape)| Array { dtype: ty.dtype, shape });
+        Ok(arrays.zip(outputs.into_iter().map(MadeMemory::Far)).collect())
     }
 
     fn sizes(&mut self, part: &SizesPart, values: &mut [Option<Held<'_>>]) -> Result<Vec<usize>, Error> {
@@ -156,7 +200,7 @@ impl<'r> Execution<'r, '_> {
                         stop.check()?;
                     }
                     let condition = self.block(predicate, state(&carried, &mut captured))?;
-                    if !is_true(&condition[0].1) {
+                    if !is_true(condition[0].1.bytes()) {
                         return Ok(carried);
                     }
                     carried = self.block(body, state(&carried, &mut captured))?;

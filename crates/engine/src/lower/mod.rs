@@ -16,18 +16,19 @@ use graph::ops::Effect;
 use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use self::views::views;
+use crate::place::{self, Devices};
 use crate::plan::{
     Home, Plan, PlanInput, PlanRebind, PlanStep, PlanValue, StepOperand, Storage, WeightSlot, WeightSource,
     Work,
 };
-use crate::{Device, Error, Kernel, KernelSettings, NodeTypes};
+use crate::{Device, Error, FarKernel, Kernel, KernelSettings, NodeTypes};
 
 /// The last step of what lives to the end, until the number of steps is known.
 const END: usize = usize::MAX;
 
 /// What the plans of one program share, and how far they are numbered.
 pub(crate) struct ProgramState {
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) devices: Devices,
     pub(crate) settings: KernelSettings,
     pub(crate) weights: Vec<WeightSlot>,
     /// The slots of each weight of the registry.
@@ -37,8 +38,12 @@ pub(crate) struct ProgramState {
 }
 
 /// The plan of a graph, or of a run of its nodes, that is well formed, on a device.
-pub(crate) fn lower(graph: &Graph, shared: &mut ProgramState) -> Result<Plan, Error> {
-    let mut lowering = Lowering::new(graph, shared)?;
+pub(crate) fn lower(
+    graph: &Graph,
+    far: Option<Arc<dyn Device>>,
+    shared: &mut ProgramState,
+) -> Result<Plan, Error> {
+    let mut lowering = Lowering::new(graph, far, shared)?;
     for (_, node) in graph.nodes() {
         lowering.node(node)?;
     }
@@ -61,11 +66,16 @@ struct Lowering<'g, 's> {
 }
 
 impl<'g, 's> Lowering<'g, 's> {
-    fn new(graph: &'g Graph, shared: &'s mut ProgramState) -> Result<Lowering<'g, 's>, Error> {
+    fn new(
+        graph: &'g Graph,
+        far: Option<Arc<dyn Device>>,
+        shared: &'s mut ProgramState,
+    ) -> Result<Lowering<'g, 's>, Error> {
         let plan = Plan {
             name: graph.name().to_string(),
             index: shared.plans,
             first_step: shared.steps,
+            far,
             inputs: Vec::new(),
             outputs: graph.outputs().iter().map(|&value| graph.ty(value).clone()).collect(),
             rebinds: Vec::new(),
@@ -88,6 +98,13 @@ impl<'g, 's> Lowering<'g, 's> {
     fn node(&mut self, node: &'g Node) -> Result<(), Error> {
         if is_leaf(&node.op) {
             self.leaves.insert(node.outputs[0], &node.op);
+            return Ok(());
+        }
+        // A weight is where it is read.
+        if let (Op::Transfer(_), Some(&leaf)) =
+            (&node.op, node.inputs.first().and_then(|x| self.leaves.get(x)))
+        {
+            self.leaves.insert(node.outputs[0], leaf);
             return Ok(());
         }
         if let Some(offsets) = views(self.graph, node) {
@@ -114,11 +131,12 @@ impl<'g, 's> Lowering<'g, 's> {
         let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
         let settings = self.shared.settings.for_device();
         let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
-        let kernel = self.shared.device.kernel(&types);
+        let kernel = self.kernel(&types);
+        let device = self.plan.far.clone().unwrap_or_else(|| Arc::clone(&self.shared.devices.host));
         let mut operands = Vec::with_capacity(node.inputs.len());
         for (position, &value) in node.inputs.iter().enumerate() {
             let packing = match kernel {
-                Some(_) if self.leaves.contains_key(&value) => self.shared.device.packing(&types, position),
+                Some(_) if self.leaves.contains_key(&value) => device.packing(&types, position),
                 _ => None,
             };
             operands.push(match packing {
@@ -126,18 +144,42 @@ impl<'g, 's> Lowering<'g, 's> {
                 None => self.operand(&node.op, position, value)?,
             });
         }
-        let taken = kernel.as_deref().and_then(|kernel| self.take_over(kernel, node, &mut operands));
+        let in_place = kernel.as_ref().and_then(StepKernel::in_place);
+        let taken = in_place.and_then(|position| self.take_over(position, node, &mut operands));
         let results = node.outputs.iter().enumerate().map(|(i, &output)| {
             let storage = taken.filter(|_| i == 0);
             self.result(output, storage)
         });
         let results = results.collect();
         let work = match kernel {
-            Some(kernel) => Work::Kernel(node.op.clone(), kernel),
+            Some(StepKernel::Host(kernel)) => Work::Kernel(node.op.clone(), kernel),
+            Some(StepKernel::Far(kernel)) => Work::Far(node.op.clone(), kernel),
             None => Work::Reference(node.op.clone()),
         };
-        self.plan.steps.push(PlanStep { work, operands, results, location: node.location.clone() });
+        let (check, reason) = (self.check(&types), self.reason(&types));
+        let location = node.location.clone();
+        self.plan.steps.push(PlanStep { work, check, operands, results, location, reason });
         Ok(())
+    }
+
+    fn kernel(&self, types: &NodeTypes<'_>) -> Option<StepKernel> {
+        let Some(far) = &self.plan.far else {
+            return self.shared.devices.host.kernel(types).map(StepKernel::Host);
+        };
+        let kernel = far.far().and_then(|far| far.kernel(types));
+        Some(StepKernel::Far(kernel.expect("placement put the node there")))
+    }
+
+    /// The host's kernel, if a device's one computes the node and the host's refuses calls.
+    fn check(&self, types: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>> {
+        let host = self.plan.far.as_ref().map(|_| &self.shared.devices.host)?;
+        host.kernel(types).filter(|kernel| kernel.checked().is_some())
+    }
+
+    /// Why the host computes a node, if the program has another device.
+    fn reason(&self, types: &NodeTypes<'_>) -> Option<String> {
+        let far = self.shared.devices.far.first().filter(|_| self.plan.far.is_none())?;
+        place::reason(&**far, types)
     }
 
     fn operand(&mut self, op: &Op, position: usize, value: Value) -> Result<StepOperand, Error> {
@@ -152,8 +194,7 @@ impl<'g, 's> Lowering<'g, 's> {
     }
 
     /// The storage that result 0 takes over from an operand, if it may.
-    fn take_over(&mut self, kernel: &dyn Kernel, node: &Node, operands: &mut [StepOperand]) -> Option<usize> {
-        let position = kernel.in_place()?;
+    fn take_over(&mut self, position: usize, node: &Node, operands: &mut [StepOperand]) -> Option<usize> {
         let &StepOperand::Value(value) = operands.get(position)? else { return None };
         let Home::Storage(storage) = self.plan.values[value].home else { return None };
         let result = self.graph.ty(*node.outputs.first()?);
@@ -202,9 +243,11 @@ impl<'g, 's> Lowering<'g, 's> {
             let results = vec![self.plan.values.len() - 1];
             self.plan.steps.push(PlanStep {
                 work: Work::Copy,
+                check: None,
                 operands: vec![StepOperand::Value(value)],
                 results,
                 location: None,
+                reason: None,
             });
         }
     }
@@ -273,6 +316,29 @@ impl ProgramState {
     }
 }
 
+/// A kernel of the host or of a device.
+enum StepKernel {
+    Host(Arc<dyn Kernel>),
+    Far(Arc<dyn FarKernel>),
+}
+
+impl StepKernel {
+    fn in_place(&self) -> Option<usize> {
+        match self {
+            StepKernel::Host(kernel) => kernel.in_place(),
+            StepKernel::Far(kernel) => kernel.in_place(),
+        }
+    }
+}
+
+/// The constant or weight that a value is, perhaps on another device.
+pub(crate) fn leaf(graph: &Graph, value: Value) -> Option<&Op> {
+    match graph.defined_by(value)? {
+        (Op::Transfer(_), &[from]) => leaf(graph, from),
+        (op, _) => is_leaf(op).then_some(op),
+    }
+}
+
 pub(crate) fn is_leaf(op: &Op) -> bool {
     matches!(op, Op::Constant(_) | Op::Weight(_))
 }
@@ -283,7 +349,8 @@ fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
     let mut viewed: Vec<Option<Value>> = vec![None; graph.value_count()];
     let root = |viewed: &[Option<Value>], value: Value| viewed[value.index()].unwrap_or(value);
     let mut step = 0;
-    for (_, node) in graph.nodes().filter(|(_, node)| !is_leaf(&node.op)) {
+    let is_leaf = |node: &Node| node.outputs.first().is_some_and(|&output| leaf(graph, output).is_some());
+    for (_, node) in graph.nodes().filter(|(_, node)| !is_leaf(node)) {
         if views(graph, node).is_some() {
             for output in &node.outputs {
                 viewed[output.index()] = Some(root(&viewed, node.inputs[0]));

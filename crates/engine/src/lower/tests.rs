@@ -5,12 +5,16 @@ use graph::ops::Unary;
 use tensor::DType;
 
 use super::*;
+use crate::Placement;
 use crate::Program;
 use crate::testing::{TestDevice, build, f32};
 
+fn devices() -> Devices {
+    Devices { host: Arc::new(TestDevice), far: Vec::new(), placement: Placement::AsWritten }
+}
+
 fn check(graph: &Graph, expected: &str) {
-    let printed =
-        Program::new(graph, Arc::new(TestDevice), &crate::KernelSettings::default()).unwrap().to_string();
+    let printed = Program::new(graph, devices(), &crate::KernelSettings::default()).unwrap().to_string();
     let lines = |text: &str| text.lines().map(|line| line.trim().to_string()).collect::<Vec<_>>().join("\n");
     assert_eq!(lines(&printed).trim(), lines(expected).trim());
 }

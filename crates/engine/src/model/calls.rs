@@ -4,12 +4,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use tensor::{Buffer, DType, ReadGuard, Shape};
+use graph::DeviceRef;
+use tensor::{Allocation, Buffer, DType, FarGuard, ReadGuard, Shape};
 
 use super::{Model, ModelState};
 use crate::bound_weight::BoundWeights;
-use crate::execute::{Execution, Held, HeldMemory, Made};
+use crate::device::far::FarBytes;
+use crate::execute::{Execution, Held, HeldMemory, Made, MadeMemory};
 use crate::frame::{Array, Frame};
+use crate::place::device_ref;
 use crate::plan::Plan;
 use crate::run::{self, Hooks, Memory};
 use crate::stop::Stop;
@@ -21,6 +24,7 @@ use crate::{Error, ExecuteOptions, LogLevel, Profiling};
 enum Guard {
     Read(ReadGuard),
     Write(Written),
+    Far(FarGuard),
 }
 
 impl Model {
@@ -103,16 +107,22 @@ impl Model {
         let held = guards.iter_mut().zip(arrays).map(|(guard, array)| match guard {
             Guard::Read(guard) => Held { array, memory: HeldMemory::Read(guard) },
             Guard::Write(written) => Held { array, memory: HeldMemory::Write(written.bytes()) },
+            Guard::Far(guard) => Held { array, memory: HeldMemory::Far(far_bytes(guard)) },
         });
         let mut workspace = self.workspace(0)?;
         let mut execution = Execution { program, weights, frames, workspace: &mut workspace, hooks };
         let results = execution.block(&program.root, held.collect());
+        // What was asked of a device is done before its memory is let go, also after an error.
+        let ended = program.devices.far.iter().try_for_each(|device| device.synchronize());
         lock(&self.shared.workspaces).push(workspace);
         guards.into_iter().for_each(Guard::finish);
         let results = results?;
+        ended?;
         weights.check_files()?;
-        for (position, (array, bytes)) in results.iter().enumerate() {
-            watch::check_output(&program.settings, hooks.watch.as_ref(), position, *array, bytes)?;
+        for (position, (array, memory)) in results.iter().enumerate() {
+            if let MadeMemory::Host(bytes) = memory {
+                watch::check_output(&program.settings, hooks.watch.as_ref(), position, *array, bytes)?;
+            }
         }
         Ok(results)
     }
@@ -123,12 +133,25 @@ impl Model {
         outputs: &[Buffer],
         hooks: &mut Hooks<'_>,
     ) -> Result<(), Error> {
-        let guards = lock_outputs(outputs)?;
+        let types = self.program().root.outputs.iter();
+        let guards = outputs.iter().zip(types).enumerate().map(|(position, (buffer, ty))| {
+            Guard::lock(buffer, ty.device, true).map_err(|message| Error::Output { position, message })
+        });
+        let guards = guards.collect::<Result<Vec<_>, _>>()?;
         let results = self.run_parts(inputs, hooks)?;
         self.check_outputs(results.iter().map(|(array, _)| *array), outputs)?;
-        for (mut written, (_, bytes)) in guards.into_iter().zip(results) {
-            written.bytes().copy_from_slice(&bytes);
-            written.finish();
+        for (guard, (_, memory)) in guards.into_iter().zip(results) {
+            match (guard, memory) {
+                (Guard::Write(mut written), MadeMemory::Host(bytes)) => {
+                    written.bytes().copy_from_slice(&bytes);
+                    written.finish();
+                }
+                (Guard::Far(guard), MadeMemory::Far(from)) => {
+                    let to = guard.range().start;
+                    guard.memory().copy(&*from.memory, &[[from.start, to, from.len]])?;
+                }
+                _ => unreachable!("outputs are where their types say"),
+            }
         }
         Ok(())
     }
@@ -160,6 +183,7 @@ impl Model {
                     memory.regions.push(guard.bytes());
                     memory.inputs.push(&[]);
                 }
+                Guard::Far(_) => unreachable!("a plan of the host reads the host's memory"),
             }
         }
         let result = run::run(plan, frame, &mut memory, &mut workspace.lists, hooks);
@@ -227,15 +251,10 @@ impl Model {
     fn lock_inputs(&self, inputs: &[Buffer]) -> Result<Vec<Guard>, Error> {
         let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
-            let guard = if input.written {
-                Written::lock(buffer).map(Guard::Write)
-            } else {
-                buffer.read().map(Guard::Read)
-            };
-            guard.map_err(|busy| Error::Input {
+            Guard::lock(buffer, input.ty.device, input.written).map_err(|message| Error::Input {
                 position,
                 name: input.name.clone(),
-                message: busy.to_string(),
+                message,
             })
         });
         guards.collect()
@@ -254,11 +273,33 @@ fn fresh_outputs(plan: &Plan, frame: &Frame) -> Result<Vec<Buffer>, Error> {
     outputs.map(|(ty, &shape)| Ok(Buffer::try_zeros(ty.dtype, shape)?)).collect()
 }
 
-fn buffer((array, bytes): Made) -> Buffer {
-    Buffer::from_bytes(array.dtype, array.shape, bytes)
+fn buffer((array, memory): Made) -> Buffer {
+    let memory = match memory {
+        MadeMemory::Host(bytes) => Allocation::Host(bytes),
+        MadeMemory::Far(bytes) => Allocation::Far(bytes.memory),
+    };
+    Buffer::from_allocation(array.dtype, array.shape, memory)
+}
+
+fn far_bytes(guard: &FarGuard) -> FarBytes {
+    let range = guard.range();
+    FarBytes { memory: Arc::clone(guard.memory()), start: range.start, len: range.len() }
 }
 
 impl Guard {
+    /// Access to a buffer that must be on a device; in words, why there is none.
+    fn lock(buffer: &Buffer, device: DeviceRef, written: bool) -> Result<Guard, String> {
+        let guard = match device {
+            DeviceRef::Cpu if written => Written::lock(buffer).map(Guard::Write),
+            DeviceRef::Cpu => buffer.read().map(Guard::Read),
+            device if device_ref(buffer.device()) != device => {
+                return Err(format!("the buffer is on {}, expected {device}", buffer.device()));
+            }
+            _ => buffer.hold_far(written).map(|guard| Guard::Far(guard.expect("it is on a device"))),
+        };
+        guard.map_err(|error| error.to_string())
+    }
+
     /// Puts what steps wrote into the caller's memory.
     fn finish(self) {
         if let Guard::Write(written) = self {

@@ -13,13 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use graph::{DeviceRef, Graph, Type};
-use tensor::Buffer;
+use tensor::{Allocator, Buffer, HostAllocator};
 
 use crate::bind::{self, Sources};
 use crate::bound_weight::{BoundWeight, BoundWeights};
 use crate::export;
 use crate::frame::Frame;
 use crate::instruments::Instruments;
+use crate::place::Devices;
 use crate::workspace::{Workspace, lock};
 use crate::{Device, Error, ExecuteOptions, Profile, Program, WeightsRegistry};
 
@@ -80,7 +81,7 @@ impl Model {
         let outputs =
             outputs.map(|(i, ty)| TensorSpec { name: format!("output{i}"), ty: ty.clone() }).collect();
         let frames = (0..program.plans).map(|_| Mutex::default()).collect();
-        let weights = BoundWeights::new(weights, Arc::clone(&program.device));
+        let weights = BoundWeights::new(weights, Arc::clone(program.device()));
         let weights = RwLock::new(Some(Arc::new(weights)));
         let (captures, workspaces) = (Mutex::default(), Mutex::default());
         let shared = ModelState {
@@ -133,7 +134,7 @@ impl Model {
         let weights = self.weights()?;
         let path = path.as_ref();
         let models = vec![(&**graph, &**program)];
-        let contents = export::Contents { device: &*program.device, key: "", models };
+        let contents = export::Contents { device: &**program.device(), key: "", models };
         let file = export::write(path, &contents, |writer| {
             let mut missing = writer.missing(program).into_iter();
             missing.try_for_each(|slot| writer.weight(program, slot, &weights[slot]))
@@ -197,12 +198,22 @@ impl Model {
 
     /// The devices it runs on.
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
-        vec![Arc::clone(&self.program().device)]
+        let Devices { host, far, .. } = &self.program().devices;
+        far.iter().chain([host]).cloned().collect()
     }
 
     /// Where each input must lie.
     pub fn input_devices(&self) -> Vec<DeviceRef> {
         self.input_metadata().iter().map(|spec| spec.ty.device).collect()
+    }
+
+    /// Gives memory of one of its devices, as [`Model::input_devices`] names them.
+    ///
+    /// # Panics
+    /// If the model does not run on it.
+    pub fn allocator(&self, device: DeviceRef) -> &dyn Allocator {
+        let found = self.program().devices.at(device).expect("a device of the model");
+        found.far().map_or(&HostAllocator, |far| far.allocator())
     }
 
     /// Where each output lies.
@@ -227,7 +238,7 @@ impl Model {
     pub fn reload(&self, weights: &dyn WeightsRegistry) -> Result<(), Error> {
         let sources = Sources { registry: weights, stored: None };
         let bound = bind::bind(self.program(), sources, &mut |_| ())?;
-        let bound = Arc::new(BoundWeights::new(bound, Arc::clone(&self.program().device)));
+        let bound = Arc::new(BoundWeights::new(bound, Arc::clone(self.program().device())));
         *self.shared.weights.write().unwrap_or_else(PoisonError::into_inner) = Some(bound);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `y = f(constants)` → `y = constant`, where operands and results are small.
 
 use graph::ops::{Constant, TensorData};
-use graph::{Graph, NodeId, Op, Value};
+use graph::{DeviceRef, Graph, NodeId, Op, Value};
 use tensor::{Shape, Tensor};
 
 use super::{is_leaf, touches_buffers};
@@ -27,7 +27,9 @@ fn evaluate(graph: &Graph, id: NodeId) -> Option<Vec<Tensor>> {
     let pure = !touches_buffers(node);
     // A loop might never end, and a constant defines no symbol.
     let computes = node.op.regions().is_empty() && !node.op.has_side_effect() && node.op.defines().is_empty();
-    if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !computes {
+    // A constant is on the host.
+    let is_here = node.outputs.iter().all(|&output| graph.ty(output).device == DeviceRef::Cpu);
+    if is_leaf(&node.op) || node.outputs.is_empty() || !pure || !computes || !is_here {
         return None;
     }
     let inputs: Option<Vec<&Tensor>> = node.inputs.iter().map(|&input| constant(graph, input)).collect();

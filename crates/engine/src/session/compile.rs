@@ -12,6 +12,7 @@ use crate::artifact::{Artifact, StoredWeights};
 use crate::custom::Extensions;
 use crate::debug::dump::Dump;
 use crate::passes::{self, Passes};
+use crate::place::{Devices, Placement, device_ref};
 use crate::{CompiledModel, Device, Error, KernelSettings, Reproducible, Target};
 
 /// Reads an artifact, for the first of some devices that can run it.
@@ -35,6 +36,8 @@ pub struct CompileOptions {
     /// The kind of machine to compile for, attached or not; `None` is the session's preferred device. What is compiled for a
     /// machine that is not here can be printed and exported, with weights too. An artifact is read as such a machine would.
     pub target: Option<Target>,
+    /// Where nodes run, if the session has a device with memory of its own.
+    pub placement: Placement,
 }
 
 /// Whether a compile uses the session's cache, if it has one.
@@ -103,15 +106,16 @@ impl InferenceSession {
         settings.exact_activations = options.exact_activations.unwrap_or(settings.exact_activations);
         // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
-        let watched = watched || settings.source_tracebacks;
+        // Nor do they know devices besides the host.
+        let watched = watched || settings.source_tracebacks || !far(devices).is_empty();
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use && !watched && cache.takes(graphs) => {
-                let device = extensions.used_by(graphs).on(&devices[0], settings.assert_level);
+                let device = extensions.used_by(graphs).on(host(devices), settings.assert_level);
                 let key = cache.key(graphs, &options.passes, &settings, &*device);
-                let make = || self.build(graphs, &devices[0], options, &extensions, &settings);
+                let make = || self.build(graphs, devices, options, &extensions, &settings);
                 cache.find_or_make(&key, &|entry| self.read(entry, &extensions, devices), &make)
             }
-            _ => self.build(graphs, &devices[0], options, &extensions, &settings),
+            _ => self.build(graphs, devices, options, &extensions, &settings),
         }
     }
 
@@ -135,7 +139,7 @@ impl InferenceSession {
     fn build(
         &self,
         graphs: &[Graph],
-        device: &Arc<dyn Device>,
+        devices: &[Arc<dyn Device>],
         options: &CompileOptions,
         extensions: &Extensions,
         settings: &KernelSettings,
@@ -143,8 +147,9 @@ impl InferenceSession {
         let located = |error: Error| if settings.source_tracebacks { error.located() } else { error };
         let optimized = graphs.iter().map(|graph| self.optimize(graph, options, extensions, settings));
         let optimized = optimized.collect::<Result<_, _>>().map_err(located)?;
-        let device = extensions.used_by(graphs).on(device, settings.assert_level);
-        let compiled = CompiledModel::lower(device, optimized, settings).map_err(located)?;
+        let host = extensions.used_by(graphs).on(host(devices), settings.assert_level);
+        let devices = Devices { host, far: far(devices), placement: options.placement };
+        let compiled = CompiledModel::lower(devices, optimized, settings).map_err(located)?;
         let directory = self.debug().ir_output_dir();
         compiled
             .programs()
@@ -193,7 +198,8 @@ impl InferenceSession {
         let extensions = extensions.used_by(&graphs);
         let on = |device: &Arc<dyn Device>| extensions.on(device, settings.assert_level);
         let stored = StoredWeights::of(artifact, constants)?.map(Arc::new);
-        let mut compiled = CompiledModel::lower(on(device), graphs, &settings)?;
+        let devices = Devices { host: on(device), far: far(devices), placement: Placement::AsWritten };
+        let mut compiled = CompiledModel::lower(devices, graphs, &settings)?;
         if stored
             .as_ref()
             .is_some_and(|stored| compiled.programs().any(|program| stored.lacks_layouts(program)))
@@ -206,14 +212,16 @@ impl InferenceSession {
         Ok(CompiledModel { stored, ..compiled })
     }
 
-    /// Values live in host memory so far, whatever computes them, and have few axes, also in the graphs that nodes run.
+    /// Values live on devices of the session and have few axes, also in the graphs that nodes run.
     fn check_types(&self, graph: &Graph) -> Result<(), Error> {
         let regions = graph.nodes().flat_map(|(_, node)| node.op.regions());
         regions.into_iter().try_for_each(|region| self.check_types(region))?;
         let results = graph.nodes().flat_map(|(_, node)| node.outputs.iter().copied());
         for value in graph.inputs().iter().map(|input| input.value).chain(results) {
             let ty = graph.ty(value);
-            let fault = if ty.device != DeviceRef::Cpu {
+            let is_here =
+                |device: &Arc<dyn Device>| device.far().is_some() && device_ref(device.spec()) == ty.device;
+            let fault = if ty.device != DeviceRef::Cpu && !self.devices.iter().any(is_here) {
                 let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
                 let names = names.join(", ");
                 format!("but the session's devices are: {names}; code for accelerators is not generated yet")
@@ -231,6 +239,16 @@ impl InferenceSession {
         }
         Ok(())
     }
+}
+
+/// The device that computes whatever no other one does.
+fn host(devices: &[Arc<dyn Device>]) -> &Arc<dyn Device> {
+    devices.iter().find(|device| device.far().is_none()).unwrap_or(&devices[0])
+}
+
+/// The devices with memory of their own.
+fn far(devices: &[Arc<dyn Device>]) -> Vec<Arc<dyn Device>> {
+    devices.iter().filter(|device| device.far().is_some()).cloned().collect()
 }
 
 /// Refuses constants that do not fit into memory: views that repeat elements can be of any size.

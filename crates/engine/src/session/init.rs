@@ -57,10 +57,10 @@ impl InferenceSession {
         weights: &dyn WeightsRegistry,
         options: InitOptions<'_>,
     ) -> Result<BTreeMap<String, Model>, Error> {
-        if !compiled.device.is_compatible() {
+        if !compiled.devices.host.is_compatible() {
             let describe = |device: &Arc<dyn Device>| format!("{} ({})", device.name(), device.target());
             return Err(Error::Elsewhere {
-                found: describe(&compiled.device),
+                found: describe(&compiled.devices.host),
                 available: self.devices.iter().map(describe).collect::<Vec<_>>().join(", "),
             });
         }

@@ -105,7 +105,7 @@ impl<'c> Watch<'c> {
         results: &[ViewMut<'_>],
     ) -> Result<(), String> {
         if self.sync {
-            self.program.device.synchronize().map_err(|error| error.to_string())?;
+            self.program.device().synchronize().map_err(|error| error.to_string())?;
         }
         let time = StepTime::new(step, sized, self.started.elapsed());
         if self.settings.log_level == LogLevel::Trace {
@@ -161,7 +161,7 @@ impl<'c> Watch<'c> {
     }
 
     fn marker(&self) -> Option<&dyn Marker> {
-        if self.settings.profiling == Profiling::Off { None } else { self.program.device.marker() }
+        if self.settings.profiling == Profiling::Off { None } else { self.program.device().marker() }
     }
 
     fn log_step(&self, time: &StepTime) {

@@ -22,7 +22,7 @@ mod tile;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 use graph::ops::PagedAttention;
 use tensor::{DType, bf16, f16};
 
@@ -135,11 +135,7 @@ fn check(
         length("attention", "sinks", attention.heads, sinks.len())?;
     }
     if let Some(biases) = attention.biases {
-        let reach = |sequence| batch.first_position(sequence) + batch.rows(sequence).len();
-        let positions = (0..batch.sequences()).map(reach).max().unwrap_or(0);
-        if biases.len() / attention.heads < positions {
-            return size("positions", "at most those that have biases", positions);
-        }
+        check_biases(biases.len() / attention.heads, batch)?;
     }
     if attention.values.is_some() != layout.has_rows() {
         return size("values", "given for a cache of rows, and for no other", attention.values.unwrap_or(0));
@@ -154,6 +150,15 @@ fn check(
     };
     length("attention", "q", elements(layout.head_dim()), q)?;
     length("attention", "out", elements(attention.width(layout.head_dim())), out)
+}
+
+/// Refuses a batch with positions that have no biases.
+fn check_biases(biases: usize, batch: &RaggedBatch) -> Result<(), Error> {
+    let reach = |sequence| batch.first_position(sequence) + batch.rows(sequence).len();
+    let found = (0..batch.sequences()).map(reach).max().unwrap_or(0);
+    let rule = "at most those that have biases";
+    let error = Error::Size { kernel: "attention", what: "positions", rule, found };
+    if biases < found { Err(error) } else { Ok(()) }
 }
 
 fn check_chosen(attention: &Attention<'_>, batch: &RaggedBatch) -> Result<(), Error> {
@@ -203,6 +208,25 @@ struct AttentionKernel<T: 'static> {
 impl<T: CacheElement + Pod> Kernel for AttentionKernel<T> {
     fn name(&self) -> String {
         format!("paged_attention.{}", self.variant.name)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[2, 3, 4])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        let (q, cache) = (inputs[0].shape, inputs[1].shape);
+        if q.elements() == 0 {
+            return Ok(());
+        }
+        let lists = BatchOperands::from_views([2, 3, 4].map(|i| inputs[i]));
+        let batch = lists.batch(cache, q[2])?;
+        let biases = inputs.get(5).filter(|more| self.op.values.is_none() && more.shape.rank() == 2);
+        let checked = biases
+            .map_or(Ok(()), |biases| check_biases(biases.shape[1], &batch))
+            .and_then(|()| batch.check_call("attention", self.op.layer, cache.elements()))
+            .and_then(|()| length("attention", "q", batch.tokens() * q[1] * q[2], q.elements()));
+        checked.map_err(|error| error.to_string())
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {

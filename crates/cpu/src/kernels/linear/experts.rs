@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall, NodeTypes};
+use engine::{Kernel, KernelCall, NodeTypes, View};
 use graph::ops;
 use tensor::{DType, Shape};
 
@@ -233,6 +233,14 @@ impl Kernel for ExpertKernel {
         let columns = *inputs[0].last().expect("the type rule asks for a last axis");
         let dtypes = self.dtypes.iter().map(|&dtype| weights::packed_as(dtype));
         expert_scratch_bytes_for(inputs[1].elements(), columns, dtypes, self.exact)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        Some(&[1])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        gather::Rows::new(inputs[1], inputs[2].shape[0], false).map(drop)
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {

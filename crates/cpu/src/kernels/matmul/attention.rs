@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Kernel, KernelCall};
+use engine::{Kernel, KernelCall, View};
 use tensor::Shape;
 
 use super::pack::LaneSlice;
@@ -278,6 +278,14 @@ struct AttentionKernel {
 impl Kernel for AttentionKernel {
     fn name(&self) -> String {
         format!("{}attention.{}", if self.ragged { "ragged_" } else { "" }, self.variants.0.name)
+    }
+
+    fn checked(&self) -> Option<&'static [usize]> {
+        self.ragged.then_some(&[3])
+    }
+
+    fn check(&self, inputs: &[View<'_>]) -> Result<(), String> {
+        check_offsets(3, &elements(inputs[3].bytes), inputs[0].shape[0])
     }
 
     fn run(&self, call: KernelCall<'_, '_>) -> Result<(), String> {

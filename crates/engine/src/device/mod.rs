@@ -1,5 +1,7 @@
 //! What a device must offer: kernels for ops, a layout for weights.
 
+pub(crate) mod far;
+
 use std::any::Any;
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use graph::{Op, Type};
 use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, MappedFile, Shape, Tensor};
 
 use crate::host::{self, DeviceStats};
-use crate::{DeviceSettings, Error, Target};
+use crate::{DeviceSettings, Error, Far, Target};
 
 /// A place where plans run. The CPU is one; an accelerator is another crate that implements this.
 ///
@@ -121,6 +123,12 @@ pub trait Device: Send + Sync {
     /// The kernel that computes a node, or `None` where this device has none: the engine then runs the op's
     /// reference on the host, and the plan says so.
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn Kernel>>;
+
+    /// Its far side, if it has memory that the host does not reach. The host then computes what has no kernel there, and
+    /// [`Device::kernel`] is not asked.
+    fn far(&self) -> Option<&dyn Far> {
+        None
+    }
 
     /// The layout in which the kernel of `node` wants its weight operand `position`, if not as it is stored.
     /// The answer is a name that [`Device::pack`] understands, such as `panel16`.
@@ -291,6 +299,20 @@ pub trait Kernel: Send + Sync {
     /// If the data makes no sense, in words.
     fn sizes(&self, _inputs: &[View<'_>]) -> Result<Option<Vec<usize>>, String> {
         Ok(None)
+    }
+
+    /// The operands whose elements [`Kernel::check`] reads, such as indices and lengths; `None` if the kernel refuses no call.
+    fn checked(&self) -> Option<&'static [usize]> {
+        None
+    }
+
+    /// Refuses what [`Kernel::run`] refuses, before a device computes it. Operands that are not [`Kernel::checked`], and
+    /// those whose elements are known to be good, are shapes without bytes.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::run`].
+    fn check(&self, _inputs: &[View<'_>]) -> Result<(), String> {
+        Ok(())
     }
 
     /// Computes the results.
