@@ -1,0 +1,145 @@
+//! The problems of every op on the device, and graphs that are partly there: results are the CPU's to the bit.
+
+use std::sync::Arc;
+
+use cpu::Cpu;
+use engine::{CompileOptions, Device, InferenceSession, Model, Placement};
+use graph::{Graph, Kind};
+use perihelion_far::FarDevice;
+use tensor::{Allocator, Buffer, DeviceSpec, HostAllocator, Tensor};
+
+fn gpu(id: i32) -> DeviceSpec {
+    DeviceSpec::accelerator(id).unwrap()
+}
+
+fn cpu() -> Arc<dyn Device> {
+    Arc::new(Cpu::new(1))
+}
+
+/// A session with the device, whose seed is given, and the CPU.
+fn session(device: FarDevice) -> (InferenceSession, Arc<dyn Device>) {
+    let device: Arc<dyn Device> = Arc::new(device);
+    (InferenceSession::new([Arc::clone(&device), cpu()]).unwrap(), device)
+}
+
+/// The outputs of a model, then what its buffers hold.
+fn run(model: &Model, graph: &Graph, inputs: &[Tensor], device: &dyn Device) -> Result<Vec<Tensor>, String> {
+    let there = |(input, place): (&Tensor, graph::DeviceRef)| {
+        let buffer = Buffer::from_tensor(input);
+        let allocator: &dyn Allocator = match place {
+            graph::DeviceRef::Cpu => &HostAllocator,
+            graph::DeviceRef::Gpu(_) => device.far().unwrap().allocator(),
+        };
+        buffer.to(allocator).unwrap()
+    };
+    let buffers: Vec<Buffer> = inputs.iter().zip(model.input_devices()).map(there).collect();
+    let outputs = model.execute(&buffers).map_err(|error| error.to_string())?;
+    let kinds = graph.inputs().iter().map(|input| graph.ty(input.value).kind);
+    let written = buffers.into_iter().zip(kinds).filter(|(_, kind)| *kind == Kind::Buffer);
+    let all = outputs.into_iter().chain(written.map(|(buffer, _)| buffer));
+    Ok(all.map(|buffer| buffer.to_tensor().unwrap()).collect())
+}
+
+#[test]
+fn every_problem_has_the_bits_of_the_cpu() {
+    let host = InferenceSession::new([cpu()]).unwrap();
+    let (far, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
+    let options = CompileOptions { placement: Placement::On(gpu(0)), ..CompileOptions::default() };
+    for problem in conformance::problems() {
+        let (graph, inputs) = (problem.graph(), problem.arguments());
+        let weights = |name: &str| problem.weight(name);
+        let here = host.load(&graph, &weights).unwrap();
+        let there =
+            far.load_with(&graph, &weights, &options).unwrap_or_else(|e| panic!("{}: {e}", problem.name));
+        let expected = run(&here, &graph, &inputs, &*device).unwrap();
+        let got = run(&there, &graph, &inputs, &*device).unwrap_or_else(|e| panic!("{}: {e}", problem.name));
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_eq!((got.shape(), got.bytes()), (expected.shape(), expected.bytes()), "{}", problem.name);
+        }
+    }
+}
+
+const LAYER: &str = "graph layer(%x: f32[n, 32], %there: f32[n, 32] @gpu:0) {
+    %w = weight \"w\" : q8_0[32, 32]
+    %wt = transfer_to(%w) {device = \"gpu:0\"}
+    %xt = transfer_to(%x) {device = \"gpu:0\"}
+    %y = linear(%xt, %wt)
+    %z = softmax(%y) {axis = 1}
+    %s = add(%z, %there)
+    %h = transfer_to(%s) {device = cpu}
+    %n = neg(%h)
+    return %n, %s
+  }";
+
+fn weights(name: &str) -> Option<Tensor> {
+    (name == "w").then(|| Tensor::zeros(tensor::DType::Q8_0, [32, 32]))
+}
+
+const PLAN: &str = r#"program layer on cpu and gpu:0
+  input 0 'x' f32[n, 32]
+  input 1 'there' f32[n, 32] @gpu:0
+  w0 = weight "w" q8_0[32, 32] @gpu:0 as panel16.q8_0
+  '1' = 'x' to gpu:0, 128*n bytes
+  plan of '3' on gpu:0
+    0: output 0 = linear[q8_0].avx2('1', w0): f32[n, 32] @gpu:0
+    arena 256 bytes where n = 1, 768 bytes where n = 16, 10496 bytes where n = 256
+  '4' = '3' to cpu, 128*n bytes
+  plan of '5'
+    1: output 0 = softmax[f32].avx2('4'): f32[n, 32] (host: gpu:0 has no kernel for it)
+    arena 0 bytes where n = 1, 0 bytes where n = 16, 0 bytes where n = 256
+  '6' = '5' to gpu:0, 128*n bytes
+  plan of '7' on gpu:0
+    2: output 0 = add[f32].avx2('6', 'there'): f32[n, 32] @gpu:0
+    arena 0 bytes where n = 1, 0 bytes where n = 16, 0 bytes where n = 256
+  '8' = '7' to cpu, 128*n bytes
+  plan of '9'
+    3: output 0 = neg[f32].avx2('8'): f32[n, 32] (host: gpu:0 has no kernel for it)
+    arena 0 bytes where n = 1, 0 bytes where n = 16, 0 bytes where n = 256
+  return '9', '7'
+  output 0 f32[n, 32]
+  output 1 f32[n, 32] @gpu:0
+"#;
+
+#[test]
+fn plans_show_devices_transfers_and_what_the_host_does() {
+    let (session, _) = session(FarDevice::new(0, cpu(), 1).unwrap().only(["linear", "add"]));
+    let compiled = session.compile(&Graph::parse(LAYER).unwrap()).unwrap();
+    assert_eq!(compiled.to_string(), PLAN);
+}
+
+#[test]
+fn outputs_and_inputs_are_where_their_types_say() {
+    let (session, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
+    let model = session.load(&Graph::parse(LAYER).unwrap(), &weights).unwrap();
+    let x = Buffer::from_tensor(&Tensor::from_slice([2, 32], &[1.0f32; 64]));
+    let there = x.to(device.far().unwrap().allocator()).unwrap();
+    let outputs = model.execute(&[x.clone(), there.clone()]).unwrap();
+    assert_eq!([outputs[0].device(), outputs[1].device()], [DeviceSpec::cpu(), gpu(0)]);
+    let sums: Vec<f32> = outputs[1].to_vec();
+    assert_eq!(sums, [1.0 + 1.0 / 32.0; 64]);
+    assert_eq!(outputs[0].to_vec::<f32>(), sums.iter().map(|sum| -sum).collect::<Vec<_>>());
+    let refused = |inputs: &[Buffer]| model.execute(inputs).unwrap_err().to_string();
+    assert!(refused(&[x.clone(), x.clone()]).ends_with("the buffer is on cpu, expected gpu:0"));
+    assert!(refused(&[there.clone(), there]).ends_with("the buffer is on gpu:0: copy it with `to` first"));
+}
+
+#[test]
+fn indices_are_refused_in_the_words_of_the_cpu() {
+    let text = "graph g(%x: f32[4, 2], %i: i64[n]) {
+        %y = gather(%x, %i) {axis = 0}
+        %z = neg(%y)
+        return %z
+      }";
+    let graph = Graph::parse(text).unwrap();
+    let inputs = [Tensor::from_slice([4, 2], &[1.0f32; 8]), Tensor::from_slice([3], &[0i64, -5, 1])];
+    let (far, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
+    let options = CompileOptions { placement: Placement::On(gpu(0)), ..CompileOptions::default() };
+    let plan = far.compile_with(&graph, &options).unwrap().to_string();
+    assert!(plan.contains("gather(") && !plan.contains("host:"), "{plan}");
+    let there = far.load_with(&graph, &(), &options).unwrap();
+    let here = InferenceSession::new([cpu()]).unwrap().load(&graph, &()).unwrap();
+    let refused = run(&here, &graph, &inputs, &*device).unwrap_err();
+    assert!(refused.contains("operand 1 at [1] is -5"), "{refused}");
+    assert_eq!(run(&there, &graph, &inputs, &*device).unwrap_err(), refused);
+}
