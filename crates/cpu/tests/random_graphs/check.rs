@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::{CompileOptions, Device, ExportOptions, InferenceSession, Model, Passes};
-use graph::{Graph, Kind, Op, Value};
+use engine::{CompileOptions, Device, ExportOptions, InferenceSession, Model, Passes, Placement};
+use far::FarDevice;
+use graph::{DeviceRef, Graph, Kind, Op, Value};
 use perihelion_cpu::Cpu;
-use tensor::{Buffer, DType, Tensor};
+use tensor::{Allocator, Buffer, DType, HostAllocator, Tensor};
 
 use crate::data::Noise;
 use crate::growth::Sample;
@@ -109,6 +110,22 @@ pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<(Vec<&'static 
     let stored = devices.four.load(&devices.artifact, &()).map_err(failed)?;
     same_bits("an artifact", &computed, &run(&stored, graph, inputs)?)?;
 
+    let placed = |device: FarDevice| {
+        let device: Arc<dyn Device> = Arc::new(device);
+        let session = InferenceSession::new([Arc::clone(&device), Arc::new(Cpu::new(1))]).expect("devices");
+        let options = CompileOptions { placement: Placement::On(device.spec()), ..CompileOptions::default() };
+        let model = session
+            .load_with(graph, &weights, &options)
+            .map_err(|error| format!("it does not load for a device: {error}"))?;
+        let there = device.far().expect("its memory is its own").allocator();
+        run_on(&model, graph, inputs, there)
+    };
+    let seed = Noise(text.len() as u64).bits();
+    let device = || FarDevice::new(0, Arc::new(Cpu::new(1)), seed).expect("a number");
+    same_bits("a device with memory of its own", &computed, &placed(device())?)?;
+    let some = Op::names().enumerate().filter(|(i, _)| seed >> (i % 64) & 1 == 1).map(|(_, name)| name);
+    same_bits("a device with some kernels", &computed, &placed(device().only(some))?)?;
+
     let buffers: Vec<Buffer> = inputs.iter().map(Buffer::from_tensor).collect();
     let (_, profile) = four.profile(&buffers).map_err(failed)?;
     let written = graph.nodes().map(|(_, node)| node.op.name());
@@ -117,7 +134,21 @@ pub(crate) fn check(devices: &Devices, sample: &Sample) -> Result<(Vec<&'static 
 
 /// The outputs of a model, then what buffers hold.
 fn run(model: &Model, graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
-    let buffers: Vec<Buffer> = inputs.iter().map(Buffer::from_tensor).collect();
+    run_on(model, graph, inputs, &HostAllocator)
+}
+
+/// The same of a model that wants some inputs on a device.
+fn run_on(
+    model: &Model,
+    graph: &Graph,
+    inputs: &[Tensor],
+    there: &dyn Allocator,
+) -> Result<Vec<Tensor>, String> {
+    let buffers = inputs.iter().zip(model.input_devices()).map(|(input, device)| match device {
+        DeviceRef::Cpu => Buffer::from_tensor(input),
+        DeviceRef::Gpu(_) => Buffer::from_tensor(input).to(there).expect("memory of the device"),
+    });
+    let buffers: Vec<Buffer> = buffers.collect();
     let outputs = model.execute(&buffers).map_err(|error| format!("it does not run: {error}"))?;
     let kinds = graph.inputs().iter().map(|input| graph.ty(input.value).kind);
     let written = buffers.into_iter().zip(kinds).filter(|(_, kind)| *kind == Kind::Buffer);

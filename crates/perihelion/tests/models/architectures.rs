@@ -163,6 +163,29 @@ fn logits_match_pytorch() {
     }
 }
 
+/// Devices with kernels for random ops, besides one with all.
+const SUBSETS: u64 = 3;
+
+#[test]
+fn a_device_with_memory_of_its_own_gives_the_bits_of_the_cpu() {
+    for (i, golden) in (0..).zip(goldens()) {
+        let checkpoint = golden.checkpoint();
+        let graph = checkpoint.graph(Output::Logits, PAGE_SIZE, DType::F32).unwrap();
+        let weights = weights(&checkpoint, &graph);
+        let whole = golden.tokens.len();
+        let bits = |model: &Model| {
+            let logits = run(&checkpoint, model, &golden.tokens, &[whole - 3, 1, 2]);
+            logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+        };
+        let expected = bits(&crate::support::session(2).load(&graph, &weights).unwrap());
+        for seed in (0..=SUBSETS).map(|subset| subset * (i + 1)) {
+            let (session, options) = crate::support::far_session(seed);
+            let model = session.load_with(&graph, &weights, &options).unwrap();
+            assert!(bits(&model) == expected, "{}: other bits with seed {seed}", golden.name);
+        }
+    }
+}
+
 /// Checkpoints whose configuration has no equivalent in a GGUF file of the family.
 const NOT_AS_GGUF: &[&str] = &[
     // Embeddings that are not multiplied.

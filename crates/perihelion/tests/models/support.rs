@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use far::FarDevice;
 use perihelion::driver::{Cpu, DType, Device, Tensor};
-use perihelion::engine::InferenceSession;
+use perihelion::engine::{CompileOptions, InferenceSession, Placement};
+use perihelion::graph::Op;
 use perihelion::models::Checkpoint;
 use perihelion::pipelines::config::{FloatType, Machine, PipelineConfig, machine};
 use perihelion::pipelines::{
@@ -17,6 +19,22 @@ use serde_json::Value;
 
 pub(crate) fn session(threads: usize) -> InferenceSession {
     InferenceSession::new([Arc::new(Cpu::new(threads)) as Arc<dyn Device>]).unwrap()
+}
+
+/// A device with memory of its own, which has kernels for some ops as a seed says, and the CPU.
+pub(crate) fn far_session(seed: u64) -> (InferenceSession, CompileOptions) {
+    let cpu = || Arc::new(Cpu::new(2)) as Arc<dyn Device>;
+    let device = FarDevice::new(0, cpu(), seed).unwrap();
+    let some = Op::names().enumerate().filter(|(i, _)| seed == 0 || hash(seed, *i) % 4 > 0);
+    let device: Arc<dyn Device> = Arc::new(device.only(some.map(|(_, name)| name)));
+    let options = CompileOptions { placement: Placement::On(device.spec()), ..CompileOptions::default() };
+    (InferenceSession::new([device, cpu()]).unwrap(), options)
+}
+
+/// A number without pattern (SplitMix64's mixing).
+fn hash(seed: u64, i: usize) -> u64 {
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33
 }
 
 pub(crate) fn load(path: &Path) -> Arc<TextModel> {

@@ -152,7 +152,7 @@ impl GraphRunner {
         slots: usize,
         width: usize,
     ) -> Result<GraphRunner, OutOfMemory> {
-        let inputs = model.input_metadata().iter().map(|spec| Input::of(spec, pages, slots));
+        let inputs = model.input_metadata().iter().map(|spec| Input::of(&model, spec, pages, slots));
         let inputs = inputs.collect::<Result<_, _>>()?;
         Ok(GraphRunner { model, inputs, spare: None, vocab: width })
     }
@@ -198,7 +198,7 @@ impl GraphRunner {
 
 impl Input {
     /// What the model takes under a name; state is made, with nothing in it.
-    fn of(spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, OutOfMemory> {
+    fn of(model: &Model, spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, OutOfMemory> {
         if spec.ty.kind == Kind::Buffer {
             let mut bindings = Bindings::default();
             bindings.insert(state::PAGES, pages);
@@ -210,7 +210,7 @@ impl Input {
             } else {
                 ("KV cache", Input::Pages as fn(Buffer) -> Input)
             };
-            let buffer = Buffer::try_zeros(spec.ty.dtype, shape);
+            let buffer = Buffer::zeros_on(model.allocator(spec.ty.device), spec.ty.dtype, shape);
             return Ok(input(buffer.map_err(|error| refused(what, &error))?));
         }
         Ok(Input::Batch(match &spec.name[..] {
