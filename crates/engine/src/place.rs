@@ -190,15 +190,18 @@ impl Placing<'_> {
         }
     }
 
+    /// What a device is asked about a node.
+    fn ask<T>(&self, node: &Node, question: impl FnOnce(&NodeTypes<'_>) -> T) -> T {
+        let types = |values: &[Value]| values.iter().map(|&value| self.graph.ty(value)).collect::<Vec<_>>();
+        let (inputs, outputs) = (types(&node.inputs), types(&node.outputs));
+        let settings = self.settings.for_device();
+        question(&NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings })
+    }
+
     /// Why a node cannot run on a device; the host runs all.
     fn reason(&self, node: &Node, device: DeviceRef) -> Option<String> {
         let device = self.devices.at(device).filter(|device| device.far().is_some())?;
-        let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let settings = self.settings.for_device();
-        let why =
-            reason(&**device, &NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings });
-        why.or_else(|| self.reason_of_indices(node))
+        self.ask(node, |types| reason(&**device, types)).or_else(|| self.reason_of_indices(node))
     }
 
     /// Why a device cannot trust the indices of a node.
@@ -214,11 +217,8 @@ impl Placing<'_> {
 
     /// The operands of a node that the host checks before a device reads them.
     fn indices(&self, node: &Node) -> &'static [usize] {
-        let inputs: Vec<&Type> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let outputs: Vec<&Type> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let settings = self.settings.for_device();
-        let types = NodeTypes { op: &node.op, inputs: &inputs, outputs: &outputs, settings };
-        self.devices.host.kernel(&types).and_then(|kernel| kernel.checked()).unwrap_or_default()
+        let kernel = self.ask(node, |types| self.devices.host.kernel(types));
+        kernel.and_then(|kernel| kernel.checked()).unwrap_or_default()
     }
 
     /// Whether indices are known to be in range: those of the largest along an axis no longer than what they count.
