@@ -51,6 +51,7 @@ fn embedding_gemma(
         activation: config.activation.unwrap_or(Activation::Unary(Unary::GeluTanh)),
         bias: false,
         cutoff: None,
+        limit: None,
         gate_scale: 1.0,
         output_scale: 1.0,
     };

@@ -203,8 +203,15 @@ fn gemma4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         layer.scaled = has(index, "layer_output_scale");
         let width = config.lists.widths.as_ref().map_or(config.feed_forward, |widths| widths[index]);
-        let gated =
-            Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
+        let gated = Gated {
+            width,
+            activation,
+            bias: false,
+            cutoff: None,
+            limit: None,
+            gate_scale: 1.0,
+            output_scale: 1.0,
+        };
         layer.channel = match layer.channel {
             Channel::Experts(mut experts) => {
                 experts.scaled = true;

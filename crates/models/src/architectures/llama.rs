@@ -7,8 +7,8 @@ use super::Architecture;
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{
-    Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, Gated, Layer, Mixer, Norm, Norms,
-    Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
+    Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, GateLimit, Gated, Layer, Mixer,
+    Norm, Norms, Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
 };
 
 /// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
@@ -144,6 +144,7 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             activation: config.activation.unwrap_or_default(),
             bias: has("ffn_gate.bias"),
             cutoff: None,
+            limit: None,
             gate_scale: 1.0,
             output_scale: 1.0,
         }),
@@ -210,7 +211,8 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         return dense;
     }
     let shared = experts.shared_width;
-    let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
+    let shared =
+        shared.map(|width| SharedExpert { width, limit: None, gated: has("ffn_gate_inp_shexp.weight") });
     let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
     let per_token = config.lists.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
@@ -225,7 +227,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         shared,
         averaged: false,
         bias: has("ffn_gate_exps.bias"),
-        limit: experts.gate_limit,
+        limit: experts.gate_limit.map(|size| GateLimit { size, after: false }),
         offset: 0.0,
         scaled: false,
         scales_input: false,

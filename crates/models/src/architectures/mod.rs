@@ -75,6 +75,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod step3p5;
 mod youtu;
 
 use std::sync::LazyLock;
@@ -206,6 +207,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmoe::OLMOE,
     minimax_m2::MINIMAX_M2,
     mimo_v2::MIMO_V2,
+    step3p5::STEP3P5,
+    step3p5::STEP3P7,
     dots1::DOTS1,
     hunyuan::HUNYUAN,
     hunyuan::HUNYUAN_MOE,

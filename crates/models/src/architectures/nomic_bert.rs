@@ -143,6 +143,7 @@ pub(super) fn rotated(
         activation: activation(gate),
         bias: false,
         cutoff: None,
+        limit: None,
         gate_scale: 1.0,
         output_scale: 1.0,
     };

@@ -111,7 +111,8 @@ fn decoder(
             Ok(types.tensor(name)?.map(|factors| factors_of(name, &factors, weights)))
         };
         let short = factors("rope_factors_short.weight")?;
-        config.rope.factors = factors("rope_freqs.weight")?.or(short);
+        let all = factors("rope_freqs.weight")?.or(short);
+        config.rope.factors = all.map(|factors| config.own_factors(factors));
         config.rope.long_factors = factors("rope_factors_long.weight")?;
     }
     let config = config.for_length(options.max_length);

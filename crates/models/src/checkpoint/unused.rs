@@ -37,6 +37,7 @@ const SEEING: &[&str] = &[
     "embed_audio.",
     "vision_embedder.",
     "visual.",
+    "vit_large_projector.",
     "model.connector.",
     "image_newline",
     "mlp1.",

@@ -146,6 +146,8 @@ fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists,
         widths,
         xielu: xielu(keys.metadata)?,
         gate_cutoffs: gate_cutoffs(keys, layers)?,
+        gate_limits: gate_limits(keys, "swiglu_clamp_exp", [layers, blocks])?,
+        shared_gate_limits: gate_limits(keys, "swiglu_clamp_shexp", [layers, blocks])?,
         recurrent,
         windowed: windowed_layers(keys, layers, blocks)?,
         ..LayerLists::default()
@@ -189,6 +191,16 @@ fn gate_cutoffs(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<Option<f
     let cutoffs = keys.optional_list::<f32>("activation_sparsity_scale", layers)?;
     let finite = |cutoff: f32| (cutoff != f32::NEG_INFINITY).then_some(cutoff);
     Ok(cutoffs.map(|cutoffs| cutoffs.into_iter().map(finite).collect()))
+}
+
+fn gate_limits(
+    keys: GgufKeys<'_>,
+    key: &str,
+    [layers, blocks]: [usize; 2],
+) -> Result<Option<Vec<f32>>, Error> {
+    let mut limits = keys.optional_list::<f32>(key, blocks)?;
+    limits.iter_mut().for_each(|limits| limits.truncate(layers));
+    Ok(limits)
 }
 
 /// What layers have in addition to their blocks.

@@ -316,6 +316,14 @@ impl Config {
         }
     }
 
+    /// The factors of a GGUF file without those of pairs that only layers with a window have.
+    pub(crate) fn own_factors(&self, mut factors: Vec<f32>) -> Vec<f32> {
+        if self.local_rope.as_ref().is_some_and(|local| local.dims == 2 * factors.len()) {
+            factors.truncate(self.rope.dims / 2);
+        }
+        factors
+    }
+
     /// Makes the choice that LongRoPE leaves: beyond the original context its long factors hold, within it the short
     /// ones, which let no sequence be longer. It is made once for all sequences, as a token's key would otherwise
     /// depend on how long its sequence becomes.

@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::Unary;
 
-use super::Context;
+use super::{Context, GateLimit};
 use crate::Error;
 use crate::key::Field;
 
@@ -78,6 +78,26 @@ impl Activation {
             Activation::Unary(_) => None,
             Activation::ReluSquared => Some("relu2"),
             Activation::Xielu => Some("xielu"),
+        }
+    }
+
+    /// The value of the function for each element of gates that may be bounded.
+    pub(super) fn gate<V>(
+        self,
+        context: &mut Context<'_, V>,
+        x: Value,
+        limit: Option<GateLimit>,
+    ) -> Result<Value, Error> {
+        match limit {
+            None => self.build(context, x),
+            Some(GateLimit { size, after: true }) => {
+                let gate = self.build(context, x)?;
+                context.at_most(gate, size)
+            }
+            Some(GateLimit { size, after: false }) => {
+                let x = context.at_most(x, size)?;
+                self.build(context, x)
+            }
         }
     }
 

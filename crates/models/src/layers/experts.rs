@@ -4,7 +4,7 @@ use graph::Value;
 use graph::ops::{ExpertLinear, Gather, Reduce, ReduceKind};
 use tensor::Tensor;
 
-use super::{Activation, Context, ExpertGroups, Gated, Plain, Routing};
+use super::{Activation, Context, ExpertGroups, GateLimit, Gated, Plain, Routing};
 use crate::Error;
 use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
 
@@ -118,8 +118,8 @@ pub struct Experts {
     pub averaged: bool,
     /// Whether the projections of experts have biases.
     pub bias: bool,
-    /// What gates are at most, and how far from 0 what they multiply may be.
-    pub limit: Option<f32>,
+    /// The bounds of gates, if they have some.
+    pub limit: Option<GateLimit>,
     /// Added to what gates multiply.
     pub offset: f32,
     /// Whether what each expert computes is multiplied with a number of its own.
@@ -129,10 +129,12 @@ pub struct Experts {
 }
 
 /// A block for every token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedExpert {
     /// The inner width.
     pub width: usize,
+    /// The bounds of its gates, if they have some.
+    pub limit: Option<GateLimit>,
     /// Whether its result is multiplied with `sigmoid(x · gᵀ)`.
     pub gated: bool,
 }
@@ -204,13 +206,10 @@ impl Experts {
             let gated = ExpertLinear { gate: Some(activation) };
             return Ok(context.graph.op(gated, &[x, chosen, gate, up])?);
         }
-        let mut gate = self.project(context, &gate, shape, x, chosen)?;
-        if let Some(limit) = self.limit {
-            gate = context.at_most(gate, limit)?;
-        }
-        let gate = self.activation.build(context, gate)?;
+        let gate = self.project(context, &gate, shape, x, chosen)?;
+        let gate = self.activation.gate(context, gate, self.limit)?;
         let up = self.project(context, &up, shape, x, chosen)?;
-        let up = context.clip(up, self.limit)?;
+        let up = context.clip(up, self.limit.map(|limit| limit.size))?;
         let offset = context.graph.constant(Tensor::scalar(self.offset));
         let up = context.graph.add(up, offset)?;
         Ok(context.graph.mul(gate, up)?)
@@ -239,10 +238,10 @@ impl Experts {
 
 impl SharedExpert {
     fn build<V>(&self, context: &mut Context<'_, V>, experts: &Experts, x: Value) -> Result<Value, Error> {
-        let (width, activation) = (self.width, experts.activation);
+        let (width, activation, limit) = (self.width, experts.activation, self.limit);
         let plain = Plain { width, activation, bias: false };
         let gated =
-            Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
+            Gated { width, activation, bias: false, cutoff: None, limit, gate_scale: 1.0, output_scale: 1.0 };
         let y = match experts.plain {
             true => plain.build(context, "_shexp", x)?,
             false => gated.build(context, "_shexp", x)?,

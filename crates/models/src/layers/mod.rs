@@ -35,7 +35,7 @@ pub use channel::{Channel, GatedAndExperts};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
 pub use experts::{ExpertConfig, Experts, SharedExpert};
-pub use feed_forward::{Gated, Plain};
+pub use feed_forward::{GateLimit, Gated, Plain};
 pub use gated_delta::{DeltaConfig, GatedDelta};
 pub use indexer::{Indexer, IndexerConfig, Reach};
 pub use latent_attention::{LatentAttention, LatentConfig};

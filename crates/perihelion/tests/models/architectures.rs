@@ -450,6 +450,7 @@ fn parameters_are_those_of_the_file() {
         "vision_model.",
         "visual.",
         "connector.",
+        "vit_large_projector.",
         "image_newline",
         "mtp.",
         "rope_freqs.",
