@@ -634,6 +634,15 @@ MODELS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
         },
     }),
+    "minicpm3": ("MiniCPM3", {
+        **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "q_lora_rank": 13, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4, **TIED,
+    }),
+    # Factors that are not those of the published model, and values of another size.
+    "minicpm3_longrope": ("MiniCPM3", {
+        **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 10, "qk_nope_head_dim": 5, "qk_rope_head_dim": 8, "v_head_dim": 9,
+        "scale_emb": 3, "scale_depth": None, "dim_model_base": None, "max_position_embeddings": 256,
+        "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 64},
+    }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -806,7 +815,7 @@ GGUF = {
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
-    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False,
+    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False, "minicpm3": False,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -1210,7 +1219,12 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if name in ("gemma3", "mellum", "laguna", "mimo_v2", "step3p5"):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
-    if getattr(config, "head_dim", None):
+    if name == "minicpm3":
+        writer.add_q_lora_rank(config.q_lora_rank)
+        writer.add_kv_lora_rank(config.kv_lora_rank)
+        writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+        writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    elif getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.v_head_dim if name == "mimo_v2" else config.head_dim)
     if getattr(config, "sliding_window", None):

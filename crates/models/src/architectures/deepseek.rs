@@ -282,7 +282,7 @@ fn deepseek_v32(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) ->
     decoder
 }
 
-fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     let Some(LatentConfig { rank, query_rank, value_dims, indexer }) = config.latent else { return decoder };
     let has = |name: &str| weights.dtype(&format!("blk.0.{name}.bias")).is_some();

@@ -31,6 +31,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     layout: |_, _| Ok(()),
     gguf_layout: |_, _| Ok(()),
     gguf_joins_gates: false,
+    gguf_joins_latents: false,
     gguf_holds_factors: false,
     rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,

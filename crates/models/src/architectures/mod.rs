@@ -45,6 +45,7 @@ mod mamba;
 mod mamba2;
 mod mellum;
 mod mimo_v2;
+mod minicpm3;
 mod minimax_m2;
 mod mistral;
 mod mistral4;
@@ -134,6 +135,8 @@ pub struct Architecture {
     pub(crate) gguf_layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// Whether GGUF files hold the gates of experts and what they multiply in one tensor.
     pub(crate) gguf_joins_gates: bool,
+    /// Whether GGUF files hold what makes keys of latents and what makes values of them in one tensor.
+    pub(crate) gguf_joins_latents: bool,
     /// Whether the weights of GGUF files are multiplied by the factors of the configuration.
     pub(crate) gguf_holds_factors: bool,
     /// The order of query and key rows in Hugging Face files.
@@ -242,6 +245,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::GLM4_MOE_LITE,
     mistral4::MISTRAL4,
     youtu::YOUTU,
+    minicpm3::MINICPM3,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,

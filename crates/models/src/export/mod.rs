@@ -11,7 +11,7 @@ use tensor::Tensor;
 use weights::{Format, Metadata};
 
 use crate::checkpoint::{Family, is_norm_of_stream};
-use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
+use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, split_latents, stack, tile};
 use crate::layers::XIELU;
 use crate::mix::layer_of;
 use crate::names::NameTable;
@@ -31,6 +31,8 @@ struct GgufForm {
     norms_lack_1: bool,
     /// Whether gates of experts are in one tensor with what they multiply.
     joins_gates: bool,
+    /// Whether what makes keys of latents is in one tensor with what makes values of them.
+    joins_latents: bool,
     /// Whether the factors of the configuration are in the weights.
     holds_factors: bool,
     /// The order of the rows of queries and keys, here and there.
@@ -49,13 +51,14 @@ impl GgufForm {
                     names: &[],
                     norms_lack_1: encoder.zero_centered_norms,
                     joins_gates: false,
+                    joins_latents: false,
                     holds_factors: false,
                     styles: [RopeStyle::HalfSplit; 2],
                 });
             }
         };
-        let Architecture { zero_centered_norms, gguf_joins_gates, gguf_holds_factors, gguf_rope, .. } =
-            *architecture;
+        let Architecture { zero_centered_norms, gguf_joins_gates, gguf_joins_latents, .. } = *architecture;
+        let Architecture { gguf_holds_factors, gguf_rope, .. } = *architecture;
         // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
         let meta = crate::names::are_of_meta(checkpoint.weights().names());
         let own = config.rope.style.unwrap_or(architecture.rope);
@@ -70,6 +73,7 @@ impl GgufForm {
             names: (architecture.gguf_names)(&|name| checkpoint.canonical_names().contains_key(name)),
             norms_lack_1: zero_centered_norms,
             joins_gates: gguf_joins_gates,
+            joins_latents: gguf_joins_latents,
             holds_factors: gguf_holds_factors,
             styles: [own, gguf_rope],
         })
@@ -168,7 +172,10 @@ impl GgufFile {
             if form.holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
         let config = take_activations(checkpoint, config, &mut tensors)?;
         let metadata = metadata::for_config(checkpoint, &config, form.name)?;
-        stack(&mut tensors, &config);
+        stack(&mut tensors);
+        if !form.joins_latents {
+            split_latents(&mut tensors, &config);
+        }
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
             tensor.change = change(form.norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)

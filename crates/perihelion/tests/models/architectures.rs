@@ -197,6 +197,8 @@ const NOT_AS_GGUF: &[&str] = &[
     "llama4_vision",
     // Limits of steps.
     "mamba2_biases",
+    // Factors that are not those of the published model.
+    "minicpm3_longrope",
     // Groups that are ranked by the sums of two softmaxes.
     "mistral4_vision",
     // Plain blocks of another width than that of experts.
