@@ -643,6 +643,12 @@ MODELS = {
         "scale_emb": 3, "scale_depth": None, "dim_model_base": None, "max_position_embeddings": 256,
         "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 64},
     }),
+    # More experts that give what they read.
+    "longcat_flash": ("LongcatFlash", {
+        **SMALLER, "num_hidden_layers": 4, "num_key_value_heads": 4, "kv_lora_rank": 17, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4,
+        "head_dim": 4, "v_head_dim": 9, "q_lora_rank": 10, "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 5,
+        "zero_expert_num": 3, "num_experts_per_tok": 3, "routed_scaling_factor": 1.7,
+    }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -1442,6 +1448,12 @@ def write(name: str, family: str, settings: dict) -> None:
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name == "falcon_mamba":
         write_mamba(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    if name == "longcat_flash":
+        # As it is published: without gates of experts that give what they read.
+        weights = load_file(folder / "model.safetensors")
+        number = lambda name: int(match[1]) if (match := re.search(r"experts\.(\d+)", name)) else 0
+        weights = {name: weight for name, weight in weights.items() if number(name) < config.n_routed_experts}
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
     if name == "step3p5":
         config = config.get_text_config()
         config.allow_global_per_layer_attribute_access = True

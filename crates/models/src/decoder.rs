@@ -111,6 +111,7 @@ impl Decoder {
             caches: state.per_token.iter().map(|cache| inputs[&cache.name]).collect(),
             ragged: [state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE].map(|name| inputs[name]),
             chosen: None,
+            shortcut: None,
             states: state.per_sequence.iter().map(|state| inputs[&state.name]).collect(),
             state_table: inputs.get(state::STATE_TABLE).copied(),
             layer: LayerState::default(),
@@ -287,11 +288,7 @@ impl Part for Decoder {
 
     fn experts_of(&self, weight: &str) -> Option<[usize; 2]> {
         let (layer, stem) = weight.strip_prefix("blk.")?.split_once('.')?;
-        let experts = match self.layers.get(layer.parse::<usize>().ok()?)?.channel {
-            Channel::Experts(experts) => experts,
-            Channel::GatedAndExperts(both) => both.experts,
-            Channel::Gated(_) | Channel::Plain(_) | Channel::None => return None,
-        };
+        let experts = self.layers.get(layer.parse::<usize>().ok()?)?.channel.experts()?;
         stem.contains("_exps.").then_some([experts.count, experts.per_token])
     }
 
@@ -346,6 +343,7 @@ impl Layer {
             }
             Norms::Post(_) => Ok(x),
         };
+        let shortcut = context.shared.shortcut.take();
         let read = normalized(context, "attn_norm", x)?;
         let sum = match self.mixer.block() {
             None => x,
@@ -364,7 +362,11 @@ impl Layer {
         };
         let fed = self.channel.build(context, read, sum)?;
         let fed = self.result(context, "post_ffw_norm", fed)?;
-        Ok(context.graph.add(sum, fed)?)
+        let sum = context.graph.add(sum, fed)?;
+        match shortcut {
+            None => Ok(sum),
+            Some(shortcut) => Ok(context.graph.add(sum, shortcut)?),
+        }
     }
 
     /// The residual stream after the first block, with what a projection of low rank adds.

@@ -42,10 +42,10 @@ pub use gguf_file::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
     Activation, Alibi, Attention, AttentionConfig, AttentionGate, Channel, ChannelStateSpace,
     ClassificationHead, DeltaConfig, ExpertConfig, ExpertGroups, Experts, GateLimit, Gated, GatedAndExperts,
-    GatedDelta, GatedNorm, GlobalHeads, Indexer, IndexerConfig, LatentAttention, LatentConfig,
-    LayerEmbedding, Mixer, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert,
-    ShortConvolution, SideBySide, StateSpace, StateSpaceConfig, StateSpaceHeads, StreamConfig, Streams,
-    Temperature, WeightTypes,
+    GatedAndShortcut, GatedDelta, GatedNorm, GlobalHeads, Indexer, IndexerConfig, LatentAttention,
+    LatentConfig, LayerEmbedding, Mixer, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention,
+    SharedExpert, ShortConvolution, SideBySide, StateSpace, StateSpaceConfig, StateSpaceHeads, StreamConfig,
+    Streams, Temperature, WeightTypes,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use model::{Model, Output, Parameters};

@@ -129,7 +129,7 @@ const INDEXER_KEYS: &[&str] = &[
     "layer_types",
 ];
 
-const NAMES: NameTable = &[
+pub(super) const NAMES: NameTable = &[
     ("layers.#.self_attn.q_a_proj", "blk.#.attn_q_a"),
     ("layers.#.self_attn.q_a_layernorm", "blk.#.attn_q_a_norm"),
     ("layers.#.self_attn.q_b_proj", "blk.#.attn_q_b"),
@@ -293,6 +293,7 @@ pub(super) fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTy
         plain_dims: config.attention.head_dim - config.rope.dims,
         rotated_dims: config.rope.dims,
         value_dims,
+        latent_scale: 1.0,
         scale: config.multipliers.attention.unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
         eps: LATENT_EPS,
         latent_bias: has("attn_kv_a_mqa"),

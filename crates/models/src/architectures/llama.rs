@@ -214,7 +214,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
     let shared = experts.shared_width;
     let shared =
         shared.map(|width| SharedExpert { width, limit: None, gated: has("ffn_gate_inp_shexp.weight") });
-    let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
+    let ExpertConfig { count, identities, per_token, width, latent, routing, .. } = experts;
     let per_token = config.lists.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
     Channel::Experts(Experts {
@@ -223,6 +223,7 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         plain: false,
         latent,
         count,
+        identities,
         per_token,
         routing,
         shared,

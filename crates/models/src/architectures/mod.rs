@@ -41,6 +41,7 @@ mod lfm2;
 mod lfm3;
 mod llama;
 mod llama4;
+mod longcat_flash;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -246,6 +247,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     mistral4::MISTRAL4,
     youtu::YOUTU,
     minicpm3::MINICPM3,
+    longcat_flash::LONGCAT_FLASH,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,

@@ -31,7 +31,7 @@ pub use activation::Activation;
 pub(crate) use activation::XIELU;
 pub use alibi::Alibi;
 pub use attention::{Attention, AttentionConfig, AttentionGate, GlobalHeads, QkNorm};
-pub use channel::{Channel, GatedAndExperts};
+pub use channel::{Channel, GatedAndExperts, GatedAndShortcut};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
 pub use experts::{ExpertConfig, Experts, SharedExpert};
@@ -102,6 +102,8 @@ pub(crate) struct Cached {
     pub(crate) ragged: [Value; 3],
     /// The positions that the last indexer has chosen, u32[tokens, positions].
     pub(crate) chosen: Option<Value>,
+    /// What experts of the layer before add to the residual stream after this one.
+    pub(crate) shortcut: Option<Value>,
     /// The states per sequence, one for each shape that layers have.
     pub(crate) states: Vec<Value>,
     /// The slots of the states, u32[batch, 3], if there are any.
