@@ -303,6 +303,10 @@ MODELS = {
         **LATENT, "q_lora_rank": 9, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
         "first_k_dense_replace": 1, "routed_scaling_factor": 2.8, "num_mtp_layers": 0,
     }),
+    "kimi_vl": ("DeepseekV3", {
+        **LATENT, "q_lora_rank": None, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1, "routed_scaling_factor": 2.4, "num_mtp_layers": 0,
+    }),
     # Fewer positions than the prompt has are chosen, by so many heads that hardly any scores are equal (0).
     "deepseek_v32": ("DeepseekV32", {
         **LATENT, "q_lora_rank": 10, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
@@ -851,6 +855,7 @@ PARTS = {
     "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n", {"model.": "model.language_model."}),
     "llama4_vision": ("Llama4ForConditionalGeneration", "llama4", {"model.": "model.language_model."}),
     "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k25", {"": "language_model."}),
+    "kimi_vl": ("KimiVLForConditionalGeneration", "kimi_vl", {"": "language_model."}),
     "internvl_chat": ("InternVLChatModel", "internvl_chat", {"": "language_model."}),
 }
 # Keys that llama.cpp's converter needs, and that `transformers` does not write.

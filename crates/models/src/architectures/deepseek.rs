@@ -54,6 +54,14 @@ pub(crate) const KIMI_K25: Architecture = Architecture {
     ..DEEPSEEK_V3
 };
 
+/// Kimi-VL, of which we run the text half.
+pub(crate) const KIMI_VL: Architecture = Architecture {
+    hugging_face: "KimiVLForConditionalGeneration",
+    examples: &["moonshotai/Kimi-VL-A3B-Instruct"],
+    model_type: "kimi_vl",
+    ..DEEPSEEK_V3
+};
+
 /// GLM-4.7-Flash.
 pub(crate) const GLM4_MOE_LITE: Architecture = Architecture {
     hugging_face: "Glm4MoeLiteForCausalLM",

@@ -241,6 +241,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,
     deepseek::KIMI_K25,
+    deepseek::KIMI_VL,
     deepseek::DEEPSEEK_V32,
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
