@@ -121,6 +121,10 @@ CLIP_VISION = {
 GLM_VISION = {
     "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 32, "patch_size": 4, "image_size": 8,
 }
+MUSE_VISION = {
+    "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "patch_size": 4, "pos_emb_height": 2,
+    "pos_emb_width": 2, "max_position_embeddings": 4,
+}
 IDEFICS_VISION = {
     "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 28, "patch_size": 14,
 }
@@ -653,6 +657,15 @@ MODELS = {
         "head_dim": 4, "v_head_dim": 9, "q_lora_rank": 10, "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 5,
         "zero_expert_num": 3, "num_experts_per_tok": 3, "routed_scaling_factor": 1.7,
     }),
+    # Layers with a window, which rotate, and without, which do not, as GGUF files have them; and layers of other kinds.
+    "muse_glimmer": ("MuseGlimmerForConditionalGeneration", {
+        **SMALLER, "num_hidden_layers": 6, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 11, "final_logit_softcapping": 5.0,
+        "output_multiplier": 0.7, "qk_scale_factor": 2.3, "vision_config": MUSE_VISION,
+    }),
+    "muse_glimmer_layers": ("MuseGlimmerForConditionalGeneration", {
+        **SMALLER, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 11, "layer_rope_theta": [0, 500.0, 500.0],
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "post_norm_eps": 0.1, "vision_config": MUSE_VISION,
+    }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -825,7 +838,7 @@ GGUF = {
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
-    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False, "minicpm3": False,
+    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False, "minicpm3": False, "muse_glimmer": True,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -834,10 +847,10 @@ GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3", "gpt_neox": "gptneox", "gpt_neox_sequential": "gptneox",
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
-    "mimo_v2": "mimo2", "step3p5": "step35", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
+    "mimo_v2": "mimo2", "step3p5": "step35", "muse_glimmer": "muse-glimmer", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
 # Those that the package `gguf` does not know yet, and one whose tensors are called the same.
-GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35"}
+GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35", "muse-glimmer": "afmoe"}
 # Those whose GGUF files llama.cpp's converter writes.
 CONVERTED = {
     "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
@@ -858,6 +871,8 @@ PARTS = {
     "kimi_vl": ("KimiVLForConditionalGeneration", "kimi_vl", {"": "language_model."}),
     "internvl_chat": ("InternVLChatModel", "internvl_chat", {"": "language_model."}),
 }
+# Sizes of projections from what models see to what they read.
+OUTER = {"MuseGlimmerForConditionalGeneration": {"out_hidden_size": 32, "projector_hidden_size": 8}}
 # Keys that llama.cpp's converter needs, and that `transformers` does not write.
 PUBLISHED = {"gemma4_unified": {"moe_intermediate_size": None}}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
@@ -1089,7 +1104,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             family = type(model).__name__
-            centered = family.startswith(("Gemma", "Nemotron", "Step3p7")) and not family.startswith(("Gemma3n", "Gemma4"))
+            centered = family.startswith(("Gemma", "Nemotron", "Step3p7", "MuseGlimmer")) and not family.startswith(("Gemma3n", "Gemma4"))
             centered |= name.endswith("bias")
             if family.startswith(("Qwen3Next", "Qwen3_5")):
                 centered |= name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
@@ -1226,7 +1241,15 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     if name == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    if name in ("exaone4", "mellum", "laguna", "mimo_v2", "step3p5"):
+    if name == "muse_glimmer":
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        writer.add_logit_scale(config.output_multiplier)
+        weights = {stored.replace("model.language_model.", "model."): weight for stored, weight in weights.items() if "vision" not in stored}
+        # The norms after projections hold the factor on queries.
+        for layer in range(config.num_hidden_layers):
+            for part, factor in ("q", config.qk_scale_factor), ("k", 1.0):
+                weights[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = torch.full((config.head_dim,), factor)
+    if name in ("exaone4", "mellum", "laguna", "mimo_v2", "step3p5", "muse_glimmer"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if name in ("gemma3", "mellum", "laguna", "mimo_v2", "step3p5"):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
@@ -1284,6 +1307,8 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
             if GGUF[name] and projection in stored:
                 weight = interleaved(weight, heads)
         if name.startswith(("gemma", "step3p5")) and stored.endswith("norm.weight"):
+            weight = weight + 1.0
+        if name == "muse_glimmer" and stored.endswith("layernorm.weight"):
             weight = weight + 1.0
         if stored.endswith("shared_expert_gate.weight"):
             weight = weight[0]
@@ -1433,7 +1458,7 @@ def write(name: str, family: str, settings: dict) -> None:
     if family.startswith(("Mamba", "FalconMamba")):
         del settings["intermediate_size"]
     if "vision_config" in settings:
-        settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
+        settings = {"vision_config": settings.pop("vision_config"), "text_config": settings, **OUTER.get(family, {})}
     config = model_class.config_class(**settings)
     # The eager attention of Falcon adds biases twice: they are in its mask already.
     config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
@@ -1463,6 +1488,8 @@ def write(name: str, family: str, settings: dict) -> None:
         config = config.get_text_config()
         config.allow_global_per_layer_attribute_access = True
         as_step3p5(folder, config)
+    if name == "muse_glimmer":
+        config = config.get_text_config()
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if family == "NemotronH" and "moe" not in settings["layers_block_type"]:

@@ -30,6 +30,8 @@ pub struct Decoder {
     pub context_length: usize,
     /// The factor on embeddings.
     pub embedding_scale: f32,
+    /// The norm of embeddings, if they have one.
+    pub embedding_norm: Option<Norm>,
     /// Rows of a table of learned positions, which are added to embeddings, if there is one.
     pub learned_positions: Option<usize>,
     /// The rotary embeddings that layers choose from.
@@ -203,6 +205,10 @@ impl Decoder {
         let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
         let embedded = context.graph.embedding(table, tokens)?;
         let x = context.scale(embedded, self.embedding_scale)?;
+        let x = match self.embedding_norm {
+            None => x,
+            Some(norm) => norm.build(context, "token_embd_norm", self.hidden, x)?,
+        };
         let Some(rows) = self.learned_positions else { return Ok(x) };
         let table = context.weight("position_embd.weight", [rows, self.hidden])?;
         let positions = context.graph.embedding(table, positions)?;
@@ -338,7 +344,7 @@ impl Layer {
     /// The two blocks around the residual stream: f32[tokens, hidden] → f32[tokens, hidden]
     fn blocks(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let normalized = |context: &mut Context<'_>, name: &str, x: Value| match self.norms {
-            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich(norm) => {
+            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich { before: norm, .. } => {
                 norm.build(context, name, context.hidden, x)
             }
             Norms::Post(_) => Ok(x),

@@ -40,7 +40,7 @@ pub use encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward, Positions, R
 pub use error::Error;
 pub use gguf_file::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Alibi, Attention, AttentionConfig, AttentionGate, Channel, ChannelStateSpace,
+    Activation, Alibi, Attention, AttentionConfig, AttentionGate, CenteredNorms, Channel, ChannelStateSpace,
     ClassificationHead, DeltaConfig, ExpertConfig, ExpertGroups, Experts, GateLimit, Gated, GatedAndExperts,
     GatedAndShortcut, GatedDelta, GatedNorm, GlobalHeads, Indexer, IndexerConfig, LatentAttention,
     LatentConfig, LayerEmbedding, Mixer, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention,

@@ -14,7 +14,8 @@ use crate::config::ConfigKeys;
 use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{
-    Activation, Channel, Config, Decoder, Error, Gated, GatedAndExperts, GlobalHeads, Norm, Rope, WeightTypes,
+    Activation, CenteredNorms, Channel, Config, Decoder, Error, Gated, GatedAndExperts, GlobalHeads, Norm,
+    Rope, WeightTypes,
 };
 
 /// Gemma 4 of text alone.
@@ -52,7 +53,7 @@ pub(crate) const GEMMA4: Architecture = Architecture {
     gguf_keys: |config| vec![("final_logit_softcapping", config.logit_softcap.unwrap_or(0.0).into())],
     gguf_joins_gates: true,
     names: &[NAMES, LAYER_EMBEDDING_NAMES, SANDWICH_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     decoder: gemma4,
     ..GEMMA3
 };

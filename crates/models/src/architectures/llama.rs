@@ -7,8 +7,8 @@ use super::Architecture;
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{
-    Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, GateLimit, Gated, Layer, Mixer,
-    Norm, Norms, Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
+    Activation, Attention, CenteredNorms, Channel, Config, Decoder, ExpertConfig, Experts, GateLimit, Gated,
+    Layer, Mixer, Norm, Norms, Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
 };
 
 /// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
@@ -35,7 +35,7 @@ pub(crate) const LLAMA: Architecture = Architecture {
     gguf_holds_factors: false,
     rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     decoder: llama_with_window,
 };
 
@@ -88,6 +88,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         hidden: config.hidden,
         context_length: config.context_length,
         embedding_scale: 1.0,
+        embedding_norm: None,
         learned_positions: None,
         ropes,
         temperature: config.temperature,

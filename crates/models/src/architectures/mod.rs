@@ -53,6 +53,7 @@ mod mistral4;
 mod mixtral;
 mod modernbert;
 mod mpnet;
+mod muse_glimmer;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -91,7 +92,9 @@ use crate::layout::Layout;
 use crate::names::NameTable;
 pub use frames::{FRAMES, Frame};
 
-use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{
+    CenteredNorms, ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes,
+};
 
 /// Whether a model has the weight of a name.
 pub(crate) type HasWeight<'a> = dyn Fn(&str) -> bool + 'a;
@@ -144,9 +147,9 @@ pub struct Architecture {
     pub rope: RopeStyle,
     /// The same in GGUF files.
     pub gguf_rope: RopeStyle,
-    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by. (GGUF files
-    /// hold the latter.)
-    pub zero_centered_norms: bool,
+    /// The norms whose weights in Hugging Face files are less by 1 than what they multiply by. (GGUF files hold the
+    /// latter.)
+    pub centered_norms: CenteredNorms,
     /// The model of a configuration and its ropes, as [`Rope::all`] has them. The weights say what configurations
     /// leave out: ties and biases.
     pub decoder: fn(&Config, Vec<Rope>, &dyn WeightTypes) -> Decoder,
@@ -259,6 +262,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     apertus::APERTUS,
     afmoe::AFMOE,
     laguna::LAGUNA,
+    muse_glimmer::MUSE_GLIMMER,
     gpt_oss::GPT_OSS,
     llama4::LLAMA4,
     llama4::LLAMA4_VISION,
@@ -296,8 +300,8 @@ pub struct EncoderArchitecture {
     pub renames: &'static [(&'static str, &'static str)],
     /// The decoder whose configuration it shares, if there is one.
     pub(crate) family: Option<&'static Architecture>,
-    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by.
-    pub zero_centered_norms: bool,
+    /// The norms whose weights in Hugging Face files are less by 1 than what they multiply by.
+    pub centered_norms: CenteredNorms,
     /// Whether llama.cpp has the architecture.
     pub(crate) in_llama_cpp: bool,
     /// The function inside the head that scores texts, if the name says that there is one.

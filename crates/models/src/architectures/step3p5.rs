@@ -14,7 +14,9 @@ use super::qwen3::{QK_NORM_NAMES, normalized};
 use crate::config::ConfigKeys;
 use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
-use crate::{AttentionGate, Channel, Config, Decoder, Error, GateLimit, Rope, RopeConfig, WeightTypes};
+use crate::{
+    AttentionGate, CenteredNorms, Channel, Config, Decoder, Error, GateLimit, Rope, RopeConfig, WeightTypes,
+};
 
 /// StepFun's Step 3.5 Flash.
 pub(crate) const STEP3P5: Architecture = Architecture {
@@ -58,7 +60,7 @@ pub(crate) const STEP3P5: Architecture = Architecture {
     gguf_keys,
     names: &[NAMES, SHARED_EXPERT_NAMES, EXPERT_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
     gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: true,
+    centered_norms: CenteredNorms::All,
     decoder: step3p5,
     ..LLAMA
 };

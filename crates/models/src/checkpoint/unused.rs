@@ -38,6 +38,8 @@ const SEEING: &[&str] = &[
     "vision_embedder.",
     "visual.",
     "vit_large_projector.",
+    "vision_adapter.",
+    "vision_projection.",
     "model.connector.",
     "image_newline",
     "mlp1.",

@@ -41,7 +41,7 @@ pub use indexer::{Indexer, IndexerConfig, Reach};
 pub use latent_attention::{LatentAttention, LatentConfig};
 pub use layer_embedding::LayerEmbedding;
 pub use mixer::{Mixer, SideBySide};
-pub use norm::{Norm, Norms};
+pub use norm::{CenteredNorms, Norm, Norms};
 pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;

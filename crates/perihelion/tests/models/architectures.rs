@@ -199,6 +199,8 @@ const NOT_AS_GGUF: &[&str] = &[
     "minicpm3_longrope",
     // Groups that are ranked by the sums of two softmaxes.
     "mistral4_vision",
+    // Layers that rotate though they have no window.
+    "muse_glimmer_layers",
     // Plain blocks of another width than that of experts.
     "nemotron_h_groups",
     // Experts that are chosen from further away than usual.
@@ -451,6 +453,8 @@ fn parameters_are_those_of_the_file() {
         "visual.",
         "connector.",
         "vit_large_projector.",
+        "vision_adapter.",
+        "vision_projection.",
         "image_newline",
         "mtp.",
         "rope_freqs.",
