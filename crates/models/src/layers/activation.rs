@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::Unary;
 
-use super::{Context, GateLimit};
+use super::Context;
 use crate::Error;
 use crate::key::Field;
 
@@ -17,6 +17,15 @@ pub enum Activation {
     /// `αp · x² + β · x` above 0, else `αn · (e^min(x, ε) - 1 - x) + β · x` (xIELU, Huang and Schlag 2024). Each block has
     /// numbers of its own, `XIELU`.
     Xielu,
+}
+
+/// The bounds of gates, and of what they multiply.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GateLimit {
+    /// What gates are at most, and how far from 0 what they multiply may be.
+    pub size: f32,
+    /// Whether gates are bounded after their function, and not before.
+    pub after: bool,
 }
 
 /// The weights of an xIELU: αp and αn are `softplus(alpha_p)` and `β + softplus(alpha_n)`, ε is `eps`.

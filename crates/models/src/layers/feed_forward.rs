@@ -3,17 +3,8 @@
 use graph::Value;
 use graph::ops::{Reduce, ReduceKind};
 
-use super::{Activation, Context};
+use super::{Activation, Context, GateLimit};
 use crate::Error;
-
-/// The bounds of gates, and of what they multiply.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GateLimit {
-    /// What gates are at most, and how far from 0 what they multiply may be.
-    pub size: f32,
-    /// Whether gates are bounded after their function, and not before.
-    pub after: bool,
-}
 
 /// `(activation(x · Gᵀ) · (x · Uᵀ)) · Dᵀ`
 #[derive(Debug, Clone, Copy, PartialEq)]

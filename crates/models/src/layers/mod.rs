@@ -27,15 +27,15 @@ use graph::ops::{Gather, Linear, RopeStyle, Weight};
 use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
-pub use activation::Activation;
 pub(crate) use activation::XIELU;
+pub use activation::{Activation, GateLimit};
 pub use alibi::Alibi;
 pub use attention::{Attention, AttentionConfig, AttentionGate, GlobalHeads, QkNorm};
 pub use channel::{Channel, GatedAndExperts, GatedAndShortcut};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
 pub use experts::{ExpertConfig, Experts, SharedExpert};
-pub use feed_forward::{GateLimit, Gated, Plain};
+pub use feed_forward::{Gated, Plain};
 pub use gated_delta::{DeltaConfig, GatedDelta};
 pub use indexer::{Indexer, IndexerConfig, Reach};
 pub use latent_attention::{LatentAttention, LatentConfig};
