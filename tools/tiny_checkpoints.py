@@ -121,8 +121,24 @@ CLIP_VISION = {
 GLM_VISION = {
     "depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 32, "patch_size": 4, "image_size": 8,
 }
+MUSE_VISION = {
+    "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "patch_size": 4, "pos_emb_height": 2,
+    "pos_emb_width": 2, "max_position_embeddings": 4,
+}
 IDEFICS_VISION = {
     "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 28, "patch_size": 14,
+}
+# Layers of both kinds, of which those without a window rotate half of their dims, and gates that are bounded in some.
+STEP = {
+    **SMALLER, "pad_token_id": 0, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "num_sliding_attention_heads": 6,
+    "head_dim": 12, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "share_expert_dim": 14,
+    "moe_router_scaling_factor": 2.5, "sliding_window": 11, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "swiglu_limits": [None, 0.0, 0.4, 0.6], "swiglu_limits_shared": [0.5, None, 0.3, 0.0],
+    "vision_config": {
+        "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0,
+        "max_position_embeddings": 4,
+    },
 }
 # Hybrids of attention and state spaces, with heads of 8 channels.
 STATE_SPACE = {
@@ -290,6 +306,10 @@ MODELS = {
     "kimi_k25": ("DeepseekV3", {
         **LATENT, "q_lora_rank": 9, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
         "first_k_dense_replace": 1, "routed_scaling_factor": 2.8, "num_mtp_layers": 0,
+    }),
+    "kimi_vl": ("DeepseekV3", {
+        **LATENT, "q_lora_rank": None, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1, "routed_scaling_factor": 2.4, "num_mtp_layers": 0,
     }),
     # Fewer positions than the prompt has are chosen, by so many heads that hardly any scores are equal (0).
     "deepseek_v32": ("DeepseekV32", {
@@ -606,6 +626,46 @@ MODELS = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.334},
         },
     }),
+    "step3p5": ("Step3p7ForConditionalGeneration", {
+        **STEP, "rope_parameters": {
+            "full_attention": {
+                "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 1.0},
+        },
+    }),
+    "step3p7": ("Step3p7ForConditionalGeneration", {
+        **STEP, "num_key_value_heads": 1, "num_sliding_attention_heads": 3, "head_dim": 8, "mlp_layer_types": ["sparse"] * 4,
+        "swiglu_limits": None, "swiglu_limits_shared": None, "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
+    }),
+    "minicpm3": ("MiniCPM3", {
+        **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 17, "q_lora_rank": 13, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4, **TIED,
+    }),
+    # Factors that are not those of the published model, and values of another size.
+    "minicpm3_longrope": ("MiniCPM3", {
+        **SMALLER, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 10, "qk_nope_head_dim": 5, "qk_rope_head_dim": 8, "v_head_dim": 9,
+        "scale_emb": 3, "scale_depth": None, "dim_model_base": None, "max_position_embeddings": 256,
+        "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 64},
+    }),
+    # More experts that give what they read.
+    "longcat_flash": ("LongcatFlash", {
+        **SMALLER, "num_hidden_layers": 4, "num_key_value_heads": 4, "kv_lora_rank": 17, "qk_nope_head_dim": 7, "qk_rope_head_dim": 4,
+        "head_dim": 4, "v_head_dim": 9, "q_lora_rank": 10, "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 5,
+        "zero_expert_num": 3, "num_experts_per_tok": 3, "routed_scaling_factor": 1.7,
+    }),
+    # Layers with a window, which rotate, and without, which do not, as GGUF files have them; and layers of other kinds.
+    "muse_glimmer": ("MuseGlimmerForConditionalGeneration", {
+        **SMALLER, "num_hidden_layers": 6, "num_key_value_heads": 1, "head_dim": 10, "sliding_window": 11, "final_logit_softcapping": 5.0,
+        "output_multiplier": 0.7, "qk_scale_factor": 2.3, "vision_config": MUSE_VISION,
+    }),
+    "muse_glimmer_layers": ("MuseGlimmerForConditionalGeneration", {
+        **SMALLER, "num_hidden_layers": 3, "head_dim": 8, "sliding_window": 11, "layer_rope_theta": [0, 500.0, 500.0],
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "post_norm_eps": 0.1, "vision_config": MUSE_VISION,
+    }),
     "nemotron": ("Nemotron", {
         **TEN, "attention_bias": True, "mlp_bias": True, "rope_parameters": {**THETA, "partial_rotary_factor": 0.6},
     }),
@@ -778,7 +838,7 @@ GGUF = {
     "starcoder2": False, "cohere": False, "cohere_norms": False, "cohere2": False, "stablelm": False,
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
-    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False,
+    "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False, "minicpm3": False, "muse_glimmer": True,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -787,10 +847,10 @@ GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3", "gpt_neox": "gptneox", "gpt_neox_sequential": "gptneox",
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
-    "mimo_v2": "mimo2", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
+    "mimo_v2": "mimo2", "step3p5": "step35", "muse_glimmer": "muse-glimmer", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
 # Those that the package `gguf` does not know yet, and one whose tensors are called the same.
-GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35"}
+GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35", "muse-glimmer": "afmoe"}
 # Those whose GGUF files llama.cpp's converter writes.
 CONVERTED = {
     "qwen3_next", "qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision",
@@ -808,8 +868,11 @@ PARTS = {
     "gemma3n_vision": ("Gemma3nForConditionalGeneration", "gemma3n", {"model.": "model.language_model."}),
     "llama4_vision": ("Llama4ForConditionalGeneration", "llama4", {"model.": "model.language_model."}),
     "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k25", {"": "language_model."}),
+    "kimi_vl": ("KimiVLForConditionalGeneration", "kimi_vl", {"": "language_model."}),
     "internvl_chat": ("InternVLChatModel", "internvl_chat", {"": "language_model."}),
 }
+# Sizes of projections from what models see to what they read.
+OUTER = {"MuseGlimmerForConditionalGeneration": {"out_hidden_size": 32, "projector_hidden_size": 8}}
 # Keys that llama.cpp's converter needs, and that `transformers` does not write.
 PUBLISHED = {"gemma4_unified": {"moe_intermediate_size": None}}
 # Texts that are longer than the furthest relative position that has a bucket of its own.
@@ -1041,7 +1104,7 @@ def randomize(model: torch.nn.Module, random: torch.Generator) -> None:
             noise *= 1.0 if "embed" in name else 1.5 / parameter.shape[-1] ** 0.5
         else:
             family = type(model).__name__
-            centered = family.startswith(("Gemma", "Nemotron")) and not family.startswith(("Gemma3n", "Gemma4"))
+            centered = family.startswith(("Gemma", "Nemotron", "Step3p7", "MuseGlimmer")) and not family.startswith(("Gemma3n", "Gemma4"))
             centered |= name.endswith("bias")
             if family.startswith(("Qwen3Next", "Qwen3_5")):
                 centered |= name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
@@ -1099,7 +1162,7 @@ def as_in_gguf(spelled: str, config: transformers.PretrainedConfig, weights: dic
         # Corrections of scores and sinks have a leaf.
         name = name.replace("experts.e_score_correction_bias", "gate.e_score_correction_bias")
         name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("expert_bias", "expert_bias.bias")
-        name = name.replace("attention_sink_bias", "attention_sink_bias.weight")
+        name = name.replace("attention_sink_bias", "attention_sink_bias.weight").replace("router_bias", "router_bias.bias")
         if spelled == "nemotron" and name.endswith("norm.weight"):
             weight = weight + 1.0
         if match := re.fullmatch(r"(.*_layernorm)\.norms\.(\d+)(.*)", name):
@@ -1127,7 +1190,12 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         config.intermediate_size = config.ffn_hidden_size
         config.num_key_value_heads = config.num_kv_heads if config.new_decoder_architecture else 1
     writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(getattr(config, "num_attention_heads_per_layer", None) or config.num_attention_heads)
+    heads = getattr(config, "num_attention_heads_per_layer", None) or config.num_attention_heads
+    if name == "step3p5":
+        heads = [heads if kind == "full_attention" else config.num_sliding_attention_heads for kind in config.layer_types]
+        for clamp, limits in (writer.add_swiglu_clamp_exp, config.swiglu_limits), (writer.add_swiglu_clamp_shexp, config.swiglu_limits_shared):
+            clamp([limit or 0.0 for limit in limits])
+    writer.add_head_count(heads)
     kv_heads = config.num_key_value_heads
     if name == "mimo_v2":
         kv_heads = [kv_heads * (2 if kind == "sliding_attention" else 1) for kind in config.layer_types]
@@ -1142,7 +1210,7 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
     rope = rope.get("full_attention", rope)
     if "rope_theta" in rope:
         writer.add_rope_freq_base(rope["rope_theta"])
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+    if rope.get("partial_rotary_factor", 1.0) != 1.0 and name != "step3p5":
         writer.add_rope_dimension_count(int(config.head_dim * rope["partial_rotary_factor"]))
     if spelled in ("gptneox", "stablelm"):
         writer.add_parallel_residual(config.use_parallel_residual)
@@ -1159,17 +1227,38 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if rope["rope_type"] == "llama3":
         # As factors that frequencies are divided by.
-        llama3, _ = ROPE_INIT_FUNCTIONS["llama3"](config)
-        plain, _ = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
-        writer.add_tensor("rope_freqs.weight", (plain / llama3).numpy())
+        kind = {"layer_type": "full_attention"} if name == "step3p5" else {}
+        llama3, _ = ROPE_INIT_FUNCTIONS["llama3"](config, **kind)
+        if name == "step3p5":
+            base, dims = rope["rope_theta"], int(config.head_dim * rope["partial_rotary_factor"])
+            plain = 1.0 / base ** (torch.arange(0, dims, 2) / dims)
+            # As many as layers with a window have pairs.
+            factors = torch.cat([plain / llama3, torch.ones(config.head_dim // 2 - len(plain))])
+        else:
+            plain, _ = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+            factors = plain / llama3
+        writer.add_tensor("rope_freqs.weight", factors.numpy())
     if name == "ministral3":
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    if name in ("exaone4", "mellum", "laguna", "mimo_v2"):
+    if name == "muse_glimmer":
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        writer.add_logit_scale(config.output_multiplier)
+        weights = {stored.replace("model.language_model.", "model."): weight for stored, weight in weights.items() if "vision" not in stored}
+        # The norms after projections hold the factor on queries.
+        for layer in range(config.num_hidden_layers):
+            for part, factor in ("q", config.qk_scale_factor), ("k", 1.0):
+                weights[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = torch.full((config.head_dim,), factor)
+    if name in ("exaone4", "mellum", "laguna", "mimo_v2", "step3p5", "muse_glimmer"):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
-    if name in ("gemma3", "mellum", "laguna", "mimo_v2"):
+    if name in ("gemma3", "mellum", "laguna", "mimo_v2", "step3p5"):
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
-    if getattr(config, "head_dim", None):
+    if name == "minicpm3":
+        writer.add_q_lora_rank(config.q_lora_rank)
+        writer.add_kv_lora_rank(config.kv_lora_rank)
+        writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+        writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    elif getattr(config, "head_dim", None):
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.v_head_dim if name == "mimo_v2" else config.head_dim)
     if getattr(config, "sliding_window", None):
@@ -1199,10 +1288,12 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_xielu_alpha_n(numbers("alpha_n"))
         writer.add_xielu_beta(numbers("beta"))
         writer.add_xielu_eps(numbers("eps"))
-    if name in ("afmoe", "laguna", "mimo_v2"):
+    if name == "step3p5":
+        writer.add_expert_shared_feed_forward_length(config.share_expert_dim)
+    if name in ("afmoe", "laguna", "mimo_v2", "step3p5"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_norm(True)
-        scale = {"afmoe": "route_scale", "laguna": "moe_routed_scaling_factor", "mimo_v2": "routed_scaling_factor"}
+        scale = {"afmoe": "route_scale", "laguna": "moe_routed_scaling_factor", "mimo_v2": "routed_scaling_factor", "step3p5": "moe_router_scaling_factor"}
         writer.add_expert_weights_scale(getattr(config, scale[name]))
         writer.add_leading_dense_block_count(1)
     if name == "afmoe":
@@ -1215,7 +1306,9 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         for projection, heads in ("q_proj", config.num_attention_heads), ("k_proj", config.num_key_value_heads):
             if GGUF[name] and projection in stored:
                 weight = interleaved(weight, heads)
-        if name.startswith("gemma") and stored.endswith("norm.weight"):
+        if name.startswith(("gemma", "step3p5")) and stored.endswith("norm.weight"):
+            weight = weight + 1.0
+        if name == "muse_glimmer" and stored.endswith("layernorm.weight"):
             weight = weight + 1.0
         if stored.endswith("shared_expert_gate.weight"):
             weight = weight[0]
@@ -1255,6 +1348,33 @@ def write_mamba(path: Path, config: transformers.PretrainedConfig, weights: dict
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def as_step3p5(folder: Path, config: transformers.PretrainedConfig) -> None:
+    """Makes the text part of a Step 3.7 a checkpoint as Step 3.5 is published, whose lists go on with a layer that predicts."""
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: weight for name, weight in weights.items() if not name.startswith(("vision_model.", "vit_large_projector."))}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    described = config.to_dict()
+    ropes = [config.rope_parameters[kind] for kind in [*config.layer_types, "sliding_attention"]]
+    scaling = {key: value for key, value in ropes[0].items() if key not in ("rope_theta", "partial_rotary_factor")}
+    kept = [
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim", "vocab_size", "max_position_embeddings",
+        "rms_norm_eps", "sliding_window", "moe_intermediate_size", "share_expert_dim", "moe_router_scaling_factor", "tie_word_embeddings",
+    ]
+    published = {key: described[key] for key in kept} | {
+        "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "num_attention_groups": config.num_key_value_heads,
+        "moe_num_experts": config.n_routed_experts, "moe_top_k": config.num_experts_per_tok, "num_nextn_predict_layers": 1,
+        "layer_types": [*config.layer_types, "sliding_attention"], "swiglu_limits": [*config.swiglu_limits, 0.0],
+        "swiglu_limits_shared": [*config.swiglu_limits_shared, 0.0], "rope_theta": [rope["rope_theta"] for rope in ropes],
+        "partial_rotary_factors": [rope["partial_rotary_factor"] for rope in ropes], "rope_scaling": scaling,
+        "moe_layers_enum": ",".join(str(layer) for layer, kind in enumerate(config.mlp_layer_types) if kind == "sparse"),
+        "attention_other_setting": {
+            "attention_type": "sliding_attention", "num_attention_heads": config.num_sliding_attention_heads,
+            "num_attention_groups": config.num_key_value_heads, "head_dim": config.head_dim,
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(published, indent=2) + "\n")
 
 
 def add_prediction(path: Path, hidden: int) -> None:
@@ -1338,7 +1458,7 @@ def write(name: str, family: str, settings: dict) -> None:
     if family.startswith(("Mamba", "FalconMamba")):
         del settings["intermediate_size"]
     if "vision_config" in settings:
-        settings = {"vision_config": settings.pop("vision_config"), "text_config": settings}
+        settings = {"vision_config": settings.pop("vision_config"), "text_config": settings, **OUTER.get(family, {})}
     config = model_class.config_class(**settings)
     # The eager attention of Falcon adds biases twice: they are in its mask already.
     config._attn_implementation = "sdpa" if name == "falcon_alibi" else "eager"
@@ -1358,6 +1478,18 @@ def write(name: str, family: str, settings: dict) -> None:
     save_file({"tokens": tokens.int(), "logits": logits.contiguous()}, folder / "logits.safetensors")
     if name == "falcon_mamba":
         write_mamba(folder / "model.gguf", config, load_file(folder / "model.safetensors"))
+    if name == "longcat_flash":
+        # As it is published: without gates of experts that give what they read.
+        weights = load_file(folder / "model.safetensors")
+        number = lambda name: int(match[1]) if (match := re.search(r"experts\.(\d+)", name)) else 0
+        weights = {name: weight for name, weight in weights.items() if number(name) < config.n_routed_experts}
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    if name == "step3p5":
+        config = config.get_text_config()
+        config.allow_global_per_layer_attribute_access = True
+        as_step3p5(folder, config)
+    if name == "muse_glimmer":
+        config = config.get_text_config()
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if family == "NemotronH" and "moe" not in settings["layers_block_type"]:

@@ -31,6 +31,7 @@ ODD = {
     "granite_hybrid_full": "no layer has a state",
     "hunyuan": "biases of the attention's output",
     "jamba_dense": "a convolution without a bias",
+    "kimi_vl": "queries without latents are for 26 and 27 layers",
     "lfm2_biases": "biases",
     "lfm2_moe_plain": "no correction of scores",
     "mellum_dense": "every layer has experts",

@@ -30,6 +30,8 @@ pub struct Decoder {
     pub context_length: usize,
     /// The factor on embeddings.
     pub embedding_scale: f32,
+    /// The norm of embeddings, if they have one.
+    pub embedding_norm: Option<Norm>,
     /// Rows of a table of learned positions, which are added to embeddings, if there is one.
     pub learned_positions: Option<usize>,
     /// The rotary embeddings that layers choose from.
@@ -111,6 +113,7 @@ impl Decoder {
             caches: state.per_token.iter().map(|cache| inputs[&cache.name]).collect(),
             ragged: [state::ROW_OFFSETS, state::CACHE_LENGTHS, state::PAGE_TABLE].map(|name| inputs[name]),
             chosen: None,
+            shortcut: None,
             states: state.per_sequence.iter().map(|state| inputs[&state.name]).collect(),
             state_table: inputs.get(state::STATE_TABLE).copied(),
             layer: LayerState::default(),
@@ -202,6 +205,10 @@ impl Decoder {
         let table = context.weight("token_embd.weight", [self.vocab, self.hidden])?;
         let embedded = context.graph.embedding(table, tokens)?;
         let x = context.scale(embedded, self.embedding_scale)?;
+        let x = match self.embedding_norm {
+            None => x,
+            Some(norm) => norm.build(context, "token_embd_norm", self.hidden, x)?,
+        };
         let Some(rows) = self.learned_positions else { return Ok(x) };
         let table = context.weight("position_embd.weight", [rows, self.hidden])?;
         let positions = context.graph.embedding(table, positions)?;
@@ -287,11 +294,7 @@ impl Part for Decoder {
 
     fn experts_of(&self, weight: &str) -> Option<[usize; 2]> {
         let (layer, stem) = weight.strip_prefix("blk.")?.split_once('.')?;
-        let experts = match self.layers.get(layer.parse::<usize>().ok()?)?.channel {
-            Channel::Experts(experts) => experts,
-            Channel::GatedAndExperts(both) => both.experts,
-            Channel::Gated(_) | Channel::Plain(_) | Channel::None => return None,
-        };
+        let experts = self.layers.get(layer.parse::<usize>().ok()?)?.channel.experts()?;
         stem.contains("_exps.").then_some([experts.count, experts.per_token])
     }
 
@@ -341,11 +344,12 @@ impl Layer {
     /// The two blocks around the residual stream: f32[tokens, hidden] → f32[tokens, hidden]
     fn blocks(&self, context: &mut Context<'_>, x: Value) -> Result<Value, Error> {
         let normalized = |context: &mut Context<'_>, name: &str, x: Value| match self.norms {
-            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich(norm) => {
+            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Sandwich { before: norm, .. } => {
                 norm.build(context, name, context.hidden, x)
             }
             Norms::Post(_) => Ok(x),
         };
+        let shortcut = context.shared.shortcut.take();
         let read = normalized(context, "attn_norm", x)?;
         let sum = match self.mixer.block() {
             None => x,
@@ -364,7 +368,11 @@ impl Layer {
         };
         let fed = self.channel.build(context, read, sum)?;
         let fed = self.result(context, "post_ffw_norm", fed)?;
-        Ok(context.graph.add(sum, fed)?)
+        let sum = context.graph.add(sum, fed)?;
+        match shortcut {
+            None => Ok(sum),
+            Some(shortcut) => Ok(context.graph.add(sum, shortcut)?),
+        }
     }
 
     /// The residual stream after the first block, with what a projection of low rank adds.

@@ -37,6 +37,12 @@ impl<'a> Layout<'a> {
         }
     }
 
+    /// Gives each weight for which there is another name that one.
+    pub(crate) fn rename_all(&mut self, other: impl Fn(&str) -> Option<String>) {
+        let names = std::mem::take(self.names).into_iter();
+        *self.names = names.map(|(name, stored)| (other(&name).unwrap_or(name), stored)).collect();
+    }
+
     /// Says that a matrix, or those of experts, if they are there and not in blocks, are stored with their axes the other
     /// way round.
     pub(crate) fn transpose(&mut self, name: &str) {

@@ -40,12 +40,12 @@ pub use encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward, Positions, R
 pub use error::Error;
 pub use gguf_file::{Importance, QuantizeOptions, Quantizer};
 pub use layers::{
-    Activation, Alibi, Attention, AttentionConfig, AttentionGate, Channel, ChannelStateSpace,
-    ClassificationHead, DeltaConfig, ExpertConfig, ExpertGroups, Experts, Gated, GatedAndExperts, GatedDelta,
-    GatedNorm, GlobalHeads, Indexer, IndexerConfig, LatentAttention, LatentConfig, LayerEmbedding, Mixer,
-    Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention, SharedExpert, ShortConvolution,
-    SideBySide, StateSpace, StateSpaceConfig, StateSpaceHeads, StreamConfig, Streams, Temperature,
-    WeightTypes,
+    Activation, Alibi, Attention, AttentionConfig, AttentionGate, CenteredNorms, Channel, ChannelStateSpace,
+    ClassificationHead, DeltaConfig, ExpertConfig, ExpertGroups, Experts, GateLimit, Gated, GatedAndExperts,
+    GatedAndShortcut, GatedDelta, GatedNorm, GlobalHeads, Indexer, IndexerConfig, LatentAttention,
+    LatentConfig, LayerEmbedding, Mixer, Norm, Norms, Plain, QkNorm, Reach, Routing, Scores, SelfAttention,
+    SharedExpert, ShortConvolution, SideBySide, StateSpace, StateSpaceConfig, StateSpaceHeads, StreamConfig,
+    Streams, Temperature, WeightTypes,
 };
 pub use mix::{MIXES, Mix, MixModel};
 pub use model::{Model, Output, Parameters};

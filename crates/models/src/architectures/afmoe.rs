@@ -87,7 +87,7 @@ fn afmoe(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decode
     let decoder = normalized(llama(config, ropes, weights), config);
     let mut decoder = windowed(decoder, config, |index| index % 4 != 3);
     let norm = Norm::Rms { eps: config.norm_eps };
-    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Sandwich(norm));
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::sandwich(norm));
     for attention in decoder.attentions_mut() {
         attention.gate = Some(AttentionGate::Projected { softplus: false, per_head: false });
         attention.rope = attention.rope.filter(|_| attention.window.is_some());

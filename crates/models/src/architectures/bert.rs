@@ -5,7 +5,9 @@ use graph::ops::Unary;
 use super::EncoderArchitecture;
 use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward, Positions};
 use crate::names::NameTable;
-use crate::{Activation, Config, EncoderConfig, Error, Norm, Plain, SelfAttention, WeightTypes};
+use crate::{
+    Activation, CenteredNorms, Config, EncoderConfig, Error, Norm, Plain, SelfAttention, WeightTypes,
+};
 
 /// BERT, and the many models of its shape: MiniLM, BGE, E5, GTE.
 pub(crate) const BERT: EncoderArchitecture = EncoderArchitecture {
@@ -15,7 +17,7 @@ pub(crate) const BERT: EncoderArchitecture = EncoderArchitecture {
     names: &[NAMES],
     renames: &[],
     family: None,
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     in_llama_cpp: true,
     head: None,
     encoder: bert,

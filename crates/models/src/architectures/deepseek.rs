@@ -54,6 +54,14 @@ pub(crate) const KIMI_K25: Architecture = Architecture {
     ..DEEPSEEK_V3
 };
 
+/// Kimi-VL, of which we run the text half.
+pub(crate) const KIMI_VL: Architecture = Architecture {
+    hugging_face: "KimiVLForConditionalGeneration",
+    examples: &["moonshotai/Kimi-VL-A3B-Instruct"],
+    model_type: "kimi_vl",
+    ..DEEPSEEK_V3
+};
+
 /// GLM-4.7-Flash.
 pub(crate) const GLM4_MOE_LITE: Architecture = Architecture {
     hugging_face: "Glm4MoeLiteForCausalLM",
@@ -129,7 +137,7 @@ const INDEXER_KEYS: &[&str] = &[
     "layer_types",
 ];
 
-const NAMES: NameTable = &[
+pub(super) const NAMES: NameTable = &[
     ("layers.#.self_attn.q_a_proj", "blk.#.attn_q_a"),
     ("layers.#.self_attn.q_a_layernorm", "blk.#.attn_q_a_norm"),
     ("layers.#.self_attn.q_b_proj", "blk.#.attn_q_b"),
@@ -282,7 +290,7 @@ fn deepseek_v32(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) ->
     decoder
 }
 
-fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
+pub(super) fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = llama(config, ropes, weights);
     let Some(LatentConfig { rank, query_rank, value_dims, indexer }) = config.latent else { return decoder };
     let has = |name: &str| weights.dtype(&format!("blk.0.{name}.bias")).is_some();
@@ -293,6 +301,7 @@ fn deepseek(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Dec
         plain_dims: config.attention.head_dim - config.rope.dims,
         rotated_dims: config.rope.dims,
         value_dims,
+        latent_scale: 1.0,
         scale: config.multipliers.attention.unwrap_or(1.0 / (config.attention.head_dim as f32).sqrt()),
         eps: LATENT_EPS,
         latent_bias: has("attn_kv_a_mqa"),

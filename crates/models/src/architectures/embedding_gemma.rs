@@ -9,7 +9,9 @@ use super::qwen3::QK_NORM_NAMES;
 use super::{Architecture, EncoderArchitecture, bert::BERT};
 use crate::config::ConfigKeys;
 use crate::encoder::{Encoder, EncoderLayer, EncoderNorms, FeedForward};
-use crate::{Activation, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAttention, WeightTypes};
+use crate::{
+    Activation, CenteredNorms, Config, EncoderConfig, Error, Gated, Norm, Rope, SelfAttention, WeightTypes,
+};
 
 /// EmbeddingGemma.
 pub(crate) const EMBEDDING_GEMMA: EncoderArchitecture = EncoderArchitecture {
@@ -18,7 +20,7 @@ pub(crate) const EMBEDDING_GEMMA: EncoderArchitecture = EncoderArchitecture {
     gguf: "gemma-embedding",
     names: &[SANDWICH_NAMES, QK_NORM_NAMES, NAMES],
     family: Some(&FAMILY),
-    zero_centered_norms: true,
+    centered_norms: CenteredNorms::All,
     encoder: embedding_gemma,
     ..BERT
 };
@@ -51,6 +53,7 @@ fn embedding_gemma(
         activation: config.activation.unwrap_or(Activation::Unary(Unary::GeluTanh)),
         bias: false,
         cutoff: None,
+        limit: None,
         gate_scale: 1.0,
         output_scale: 1.0,
     };

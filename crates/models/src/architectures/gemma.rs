@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Architecture;
 use super::llama::{LLAMA, llama, rms_norm};
 use crate::config::ConfigKeys;
-use crate::{Activation, Channel, Config, Decoder, Rope, WeightTypes};
+use crate::{Activation, CenteredNorms, Channel, Config, Decoder, Rope, WeightTypes};
 
 /// Gemma 1, and the CodeGemma that came of it.
 pub(crate) const GEMMA: Architecture = Architecture {
@@ -16,7 +16,7 @@ pub(crate) const GEMMA: Architecture = Architecture {
     model_type: "gemma",
     complete,
     gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: true,
+    centered_norms: CenteredNorms::All,
     decoder: gemma,
     ..LLAMA
 };

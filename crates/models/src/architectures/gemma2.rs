@@ -70,7 +70,7 @@ fn gemma2(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
 pub(super) fn sandwiched(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let mut decoder = gemma(config, ropes, weights);
     let norm = Norm::Rms { eps: config.norm_eps };
-    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Sandwich(norm));
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::sandwich(norm));
     decoder.attentions_mut().for_each(|attention| attention.scale = score_scale(config));
     decoder
 }

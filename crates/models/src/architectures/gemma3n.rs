@@ -14,8 +14,8 @@ use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
 use crate::{
-    Activation, Channel, Config, Decoder, Error, LayerEmbedding, Norm, Rope, StreamConfig, Streams,
-    WeightTypes,
+    Activation, CenteredNorms, Channel, Config, Decoder, Error, LayerEmbedding, Norm, Rope, StreamConfig,
+    Streams, WeightTypes,
 };
 
 /// Gemma 3n of text alone.
@@ -47,7 +47,7 @@ pub(crate) const GEMMA3N: Architecture = Architecture {
     gguf_quirks,
     names: &[NAMES, LAYER_EMBEDDING_NAMES, SANDWICH_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
     gguf_layout,
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     decoder: gemma3n,
     ..GEMMA3
 };

@@ -14,7 +14,8 @@ use crate::config::ConfigKeys;
 use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::names::NameTable;
 use crate::{
-    Activation, Channel, Config, Decoder, Error, Gated, GatedAndExperts, GlobalHeads, Norm, Rope, WeightTypes,
+    Activation, CenteredNorms, Channel, Config, Decoder, Error, Gated, GatedAndExperts, GlobalHeads, Norm,
+    Rope, WeightTypes,
 };
 
 /// Gemma 4 of text alone.
@@ -52,7 +53,7 @@ pub(crate) const GEMMA4: Architecture = Architecture {
     gguf_keys: |config| vec![("final_logit_softcapping", config.logit_softcap.unwrap_or(0.0).into())],
     gguf_joins_gates: true,
     names: &[NAMES, LAYER_EMBEDDING_NAMES, SANDWICH_NAMES, QK_NORM_NAMES, LLAMA_NAMES],
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     decoder: gemma4,
     ..GEMMA3
 };
@@ -203,8 +204,15 @@ fn gemma4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decod
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         layer.scaled = has(index, "layer_output_scale");
         let width = config.lists.widths.as_ref().map_or(config.feed_forward, |widths| widths[index]);
-        let gated =
-            Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
+        let gated = Gated {
+            width,
+            activation,
+            bias: false,
+            cutoff: None,
+            limit: None,
+            gate_scale: 1.0,
+            output_scale: 1.0,
+        };
         layer.channel = match layer.channel {
             Channel::Experts(mut experts) => {
                 experts.scaled = true;

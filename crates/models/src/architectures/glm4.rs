@@ -73,6 +73,6 @@ fn complete_vision(keys: &mut ConfigKeys) -> Result<(), String> {
 fn glm4(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder {
     let norm = Norm::Rms { eps: config.norm_eps };
     let mut decoder = llama(config, ropes, weights);
-    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::Sandwich(norm));
+    decoder.layers.iter_mut().for_each(|layer| layer.norms = Norms::sandwich(norm));
     decoder
 }

@@ -77,7 +77,7 @@ fn lfm3(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes) -> Decoder
     for (index, layer) in decoder.layers.iter_mut().enumerate() {
         let has = |name: &str| weights.dtype(&format!("blk.{index}.{name}.weight")).is_some();
         if has("post_attention_norm") {
-            layer.norms = Norms::Sandwich(norm);
+            layer.norms = Norms::sandwich(norm);
         }
         if let (true, Some(attention)) = (has("attn_gate"), layer.mixer.attention_mut()) {
             attention.gate = Some(AttentionGate::Projected { softplus: false, per_head: true });

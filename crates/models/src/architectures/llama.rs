@@ -7,8 +7,8 @@ use super::Architecture;
 use crate::config::ConfigKeys;
 use crate::names::NameTable;
 use crate::{
-    Activation, Attention, Channel, Config, Decoder, ExpertConfig, Experts, Gated, Layer, Mixer, Norm, Norms,
-    Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
+    Activation, Attention, CenteredNorms, Channel, Config, Decoder, ExpertConfig, Experts, GateLimit, Gated,
+    Layer, Mixer, Norm, Norms, Plain, Residual, Rope, Routing, SharedExpert, WeightTypes,
 };
 
 /// Llama 1 to 3.x, and the many models of the same shape. With experts it is a Mixtral and with a window a Mistral, whose
@@ -31,10 +31,11 @@ pub(crate) const LLAMA: Architecture = Architecture {
     layout: |_, _| Ok(()),
     gguf_layout: |_, _| Ok(()),
     gguf_joins_gates: false,
+    gguf_joins_latents: false,
     gguf_holds_factors: false,
     rope: RopeStyle::HalfSplit,
     gguf_rope: RopeStyle::Interleaved,
-    zero_centered_norms: false,
+    centered_norms: CenteredNorms::None,
     decoder: llama_with_window,
 };
 
@@ -87,6 +88,7 @@ pub(super) fn llama(config: &Config, ropes: Vec<Rope>, weights: &dyn WeightTypes
         hidden: config.hidden,
         context_length: config.context_length,
         embedding_scale: 1.0,
+        embedding_norm: None,
         learned_positions: None,
         ropes,
         temperature: config.temperature,
@@ -144,6 +146,7 @@ fn llama_layer(config: &Config, weights: &dyn WeightTypes) -> Layer {
             activation: config.activation.unwrap_or_default(),
             bias: has("ffn_gate.bias"),
             cutoff: None,
+            limit: None,
             gate_scale: 1.0,
             output_scale: 1.0,
         }),
@@ -210,8 +213,9 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         return dense;
     }
     let shared = experts.shared_width;
-    let shared = shared.map(|width| SharedExpert { width, gated: has("ffn_gate_inp_shexp.weight") });
-    let ExpertConfig { count, per_token, width, latent, routing, .. } = experts;
+    let shared =
+        shared.map(|width| SharedExpert { width, limit: None, gated: has("ffn_gate_inp_shexp.weight") });
+    let ExpertConfig { count, identities, per_token, width, latent, routing, .. } = experts;
     let per_token = config.lists.experts_per_token.as_ref().map_or(per_token, |layers| layers[index]);
     let routing = Routing { correction: has("exp_probs_b.bias"), bias: has("ffn_gate_inp.bias"), ..routing };
     Channel::Experts(Experts {
@@ -220,12 +224,13 @@ fn with_experts(config: &Config, index: usize, dense: Channel, weights: &dyn Wei
         plain: false,
         latent,
         count,
+        identities,
         per_token,
         routing,
         shared,
         averaged: false,
         bias: has("ffn_gate_exps.bias"),
-        limit: experts.gate_limit,
+        limit: experts.gate_limit.map(|size| GateLimit { size, after: false }),
         offset: 0.0,
         scaled: false,
         scales_input: false,

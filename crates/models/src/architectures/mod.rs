@@ -41,16 +41,19 @@ mod lfm2;
 mod lfm3;
 mod llama;
 mod llama4;
+mod longcat_flash;
 mod mamba;
 mod mamba2;
 mod mellum;
 mod mimo_v2;
+mod minicpm3;
 mod minimax_m2;
 mod mistral;
 mod mistral4;
 mod mixtral;
 mod modernbert;
 mod mpnet;
+mod muse_glimmer;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -75,6 +78,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod step3p5;
 mod youtu;
 
 use std::sync::LazyLock;
@@ -88,7 +92,9 @@ use crate::layout::Layout;
 use crate::names::NameTable;
 pub use frames::{FRAMES, Frame};
 
-use crate::{ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes};
+use crate::{
+    CenteredNorms, ClassificationHead, Config, Decoder, Encoder, EncoderConfig, Error, Rope, WeightTypes,
+};
 
 /// Whether a model has the weight of a name.
 pub(crate) type HasWeight<'a> = dyn Fn(&str) -> bool + 'a;
@@ -133,15 +139,17 @@ pub struct Architecture {
     pub(crate) gguf_layout: fn(&mut Layout<'_>, &Config) -> Result<(), Error>,
     /// Whether GGUF files hold the gates of experts and what they multiply in one tensor.
     pub(crate) gguf_joins_gates: bool,
+    /// Whether GGUF files hold what makes keys of latents and what makes values of them in one tensor.
+    pub(crate) gguf_joins_latents: bool,
     /// Whether the weights of GGUF files are multiplied by the factors of the configuration.
     pub(crate) gguf_holds_factors: bool,
     /// The order of query and key rows in Hugging Face files.
     pub rope: RopeStyle,
     /// The same in GGUF files.
     pub gguf_rope: RopeStyle,
-    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by. (GGUF files
-    /// hold the latter.)
-    pub zero_centered_norms: bool,
+    /// The norms whose weights in Hugging Face files are less by 1 than what they multiply by. (GGUF files hold the
+    /// latter.)
+    pub centered_norms: CenteredNorms,
     /// The model of a configuration and its ropes, as [`Rope::all`] has them. The weights say what configurations
     /// leave out: ties and biases.
     pub decoder: fn(&Config, Vec<Rope>, &dyn WeightTypes) -> Decoder,
@@ -206,6 +214,8 @@ pub const ARCHITECTURES: &[Architecture] = &[
     olmoe::OLMOE,
     minimax_m2::MINIMAX_M2,
     mimo_v2::MIMO_V2,
+    step3p5::STEP3P5,
+    step3p5::STEP3P7,
     dots1::DOTS1,
     hunyuan::HUNYUAN,
     hunyuan::HUNYUAN_MOE,
@@ -234,11 +244,14 @@ pub const ARCHITECTURES: &[Architecture] = &[
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,
     deepseek::KIMI_K25,
+    deepseek::KIMI_VL,
     deepseek::DEEPSEEK_V32,
     deepseek::GLM_MOE_DSA,
     deepseek::GLM4_MOE_LITE,
     mistral4::MISTRAL4,
     youtu::YOUTU,
+    minicpm3::MINICPM3,
+    longcat_flash::LONGCAT_FLASH,
     ernie4_5::ERNIE4_5,
     ernie4_5::ERNIE4_5_MOE,
     seed_oss::SEED_OSS,
@@ -249,6 +262,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     apertus::APERTUS,
     afmoe::AFMOE,
     laguna::LAGUNA,
+    muse_glimmer::MUSE_GLIMMER,
     gpt_oss::GPT_OSS,
     llama4::LLAMA4,
     llama4::LLAMA4_VISION,
@@ -286,8 +300,8 @@ pub struct EncoderArchitecture {
     pub renames: &'static [(&'static str, &'static str)],
     /// The decoder whose configuration it shares, if there is one.
     pub(crate) family: Option<&'static Architecture>,
-    /// Whether the weights of norms in Hugging Face files are less by 1 than what norms multiply by.
-    pub zero_centered_norms: bool,
+    /// The norms whose weights in Hugging Face files are less by 1 than what they multiply by.
+    pub centered_norms: CenteredNorms,
     /// Whether llama.cpp has the architecture.
     pub(crate) in_llama_cpp: bool,
     /// The function inside the head that scores texts, if the name says that there is one.

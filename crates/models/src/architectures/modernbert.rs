@@ -94,6 +94,7 @@ fn modernbert(config: &Config, own: &EncoderConfig, weights: &dyn WeightTypes) -
                 activation: config.activation.unwrap_or(Activation::Unary(Unary::Gelu)),
                 bias: has("blk.0.ffn_down.bias"),
                 cutoff: None,
+                limit: None,
                 gate_scale: 1.0,
                 output_scale: 1.0,
             },

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Architecture;
 use super::llama::{LLAMA, llama, with_norm, with_plain_channels};
 use crate::config::ConfigKeys;
-use crate::{Activation, Config, Decoder, Norm, Rope, WeightTypes};
+use crate::{Activation, CenteredNorms, Config, Decoder, Norm, Rope, WeightTypes};
 
 /// Nemotron 4, Minitron, and what came of them.
 pub(crate) const NEMOTRON: Architecture = Architecture {
@@ -26,7 +26,7 @@ pub(crate) const NEMOTRON: Architecture = Architecture {
     ],
     complete,
     gguf_rope: RopeStyle::HalfSplit,
-    zero_centered_norms: true,
+    centered_norms: CenteredNorms::All,
     decoder: nemotron,
     ..LLAMA
 };

@@ -143,6 +143,7 @@ pub(super) fn rotated(
         activation: activation(gate),
         bias: false,
         cutoff: None,
+        limit: None,
         gate_scale: 1.0,
         output_scale: 1.0,
     };
@@ -195,6 +196,7 @@ fn plain_experts(experts: &ExpertConfig, activation: Activation) -> Experts {
         plain: true,
         latent: None,
         count: experts.count,
+        identities: 0,
         per_token: experts.per_token,
         routing: Routing { normalized: false, ..Routing::default() },
         shared: None,

@@ -10,7 +10,10 @@ use crate::config::ConfigKeys;
 use crate::key::{GgufKeys, MAX_LAYERS};
 use crate::layout::Layout;
 use crate::names::NameTable;
-use crate::{AttentionGate, Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope, WeightTypes};
+use crate::{
+    AttentionGate, CenteredNorms, Config, Decoder, DeltaConfig, Error, GatedDelta, Mixer, Norm, Rope,
+    WeightTypes,
+};
 
 /// Qwen3-Next.
 pub(crate) const QWEN3_NEXT: Architecture = Architecture {
@@ -31,7 +34,7 @@ pub(crate) const QWEN3_NEXT: Architecture = Architecture {
         arrange(layout, config)
     },
     gguf_layout: arrange,
-    zero_centered_norms: true,
+    centered_norms: CenteredNorms::All,
     decoder: qwen3_next,
     ..QWEN3
 };

@@ -7,7 +7,7 @@ use tensor::{DType, Tensor};
 
 use crate::mix::layer_of;
 use crate::stored::{Names, Stored, describe, read};
-use crate::{Config, Error, Model, Output, WeightTypes};
+use crate::{CenteredNorms, Config, Error, Model, Output, WeightTypes};
 
 /// Checks that each weight the graph will declare is there and has its shape. Gives the names of those.
 pub(super) fn check_weights(
@@ -53,15 +53,10 @@ fn check_weight(weight: &Weight, types: &Names<'_>) -> Result<(), String> {
     Err(format!("has the dtype {dtype}, expected a float or block dtype"))
 }
 
-/// Whether a weight is that of a norm which may multiply by 1 more: those of results within a mixer do not.
-pub(crate) fn is_norm_of_stream(name: &str) -> bool {
-    name.ends_with("norm.weight") && !name.ends_with(".ssm_norm.weight")
-}
-
 /// The vectors that have another dtype than f32, or are the weights of norms and stored less 1.
 pub(super) fn converted_vectors(
     types: &Names<'_>,
-    zero_centered_norms: bool,
+    centered_norms: CenteredNorms,
 ) -> Result<HashMap<String, Tensor>, Error> {
     let mut converted = HashMap::new();
     for (name, stored) in types.names {
@@ -70,7 +65,7 @@ pub(super) fn converted_vectors(
             continue;
         }
         let Some(tensor) = read(types.reader, stored)? else { continue };
-        let centered = zero_centered_norms && is_norm_of_stream(name);
+        let centered = centered_norms.include(name);
         if !centered && tensor.as_slice::<f32>().is_some() {
             continue;
         }

@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::names::CanonicalNames;
 use crate::stored::repacked::Repacked;
 use crate::stored::{Names, Stored, TensorReader};
-use crate::{CheckpointOptions, Config, Error, Model, ScoreTokens};
+use crate::{CenteredNorms, CheckpointOptions, Config, Error, Model, ScoreTokens};
 
 /// A model with its weights by canonical name, which fit each other.
 pub(super) struct Contents {
@@ -56,7 +56,7 @@ impl Contents {
         let read: HashSet<&str> =
             names.values().flat_map(Stored::repacked).flat_map(Repacked::tensors).collect();
         schemes::refuse(weights, |name| read.contains(name) || unused::is_of_other_part(name))?;
-        let (config, model, zero_centered) = match description.family() {
+        let (config, model, centered_norms) = match description.family() {
             Family::Encoder(architecture) => encoder(architecture, description, reader, &mut names)?,
             Family::Decoder(architecture) => decoder(architecture, description, reader, &mut names, options)?,
         };
@@ -64,18 +64,18 @@ impl Contents {
         let taken = check_weights(&config, &model, &types)?;
         unused::check_absent(&config, weights, in_files, &model)?;
         let unused = unused::tensors(&config, &types, in_files, &taken, &model)?;
-        let vectors = converted_vectors(&types, zero_centered)?;
+        let vectors = converted_vectors(&types, centered_norms)?;
         Ok(Contents { config, model, names, vectors, unused })
     }
 }
 
-/// The encoder that is described, and whether the weights of its norms are stored less by 1.
+/// The encoder that is described, and the norms whose weights are stored less by 1.
 fn encoder(
     architecture: &EncoderArchitecture,
     description: &Description<'_>,
     reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
-) -> Result<(Config, Model, bool), Error> {
+) -> Result<(Config, Model, CenteredNorms), Error> {
     let types = Names { reader, names, dtype: None };
     let config = description.config(types.describe("token_embd.weight"))?;
     let own = description.encoder_config()?;
@@ -90,18 +90,18 @@ fn encoder(
         }
     }
     let encoder = architecture.build(&config, &own, &Names { reader, names, dtype: None })?;
-    let zero_centered = architecture.zero_centered_norms && reader.weights.format() != Format::Gguf;
-    Ok((config, encoder.into(), zero_centered))
+    let centered_norms = centered_norms(architecture.centered_norms, reader.weights);
+    Ok((config, encoder.into(), centered_norms))
 }
 
-/// The decoder that is described, and whether the weights of its norms are stored less by 1.
+/// The decoder that is described, and the norms whose weights are stored less by 1.
 fn decoder(
     architecture: &Architecture,
     description: &Description<'_>,
     reader: TensorReader<'_>,
     names: &mut HashMap<String, Stored>,
     options: &CheckpointOptions,
-) -> Result<(Config, Model, bool), Error> {
+) -> Result<(Config, Model, CenteredNorms), Error> {
     let weights = reader.weights;
     let types = Names { reader, names, dtype: None };
     let mut config = description.config(types.describe("token_embd.weight"))?;
@@ -111,7 +111,8 @@ fn decoder(
             Ok(types.tensor(name)?.map(|factors| factors_of(name, &factors, weights)))
         };
         let short = factors("rope_factors_short.weight")?;
-        config.rope.factors = factors("rope_freqs.weight")?.or(short);
+        let all = factors("rope_freqs.weight")?.or(short);
+        config.rope.factors = all.map(|factors| config.own_factors(factors));
         config.rope.long_factors = factors("rope_factors_long.weight")?;
     }
     let config = config.for_length(options.max_length);
@@ -136,7 +137,12 @@ fn decoder(
         let message = "scores by tokens are not supported if logits have a bound (`final_logit_softcapping`)";
         return Err(Error::config(&config.source_name, message));
     }
-    Ok((config, decoder.into(), architecture.zero_centered_norms && !gguf))
+    Ok((config, decoder.into(), centered_norms(architecture.centered_norms, weights)))
+}
+
+/// The norms whose weights files hold less 1: none in GGUF files.
+fn centered_norms(of_family: CenteredNorms, weights: &Weights) -> CenteredNorms {
+    if weights.format() == Format::Gguf { CenteredNorms::None } else { of_family }
 }
 
 /// Names the rows of the logits of some tokens as a head that scores texts, unless the files have that head.

@@ -22,7 +22,6 @@ use graph::ops::RopeStyle;
 use tensor::{DType, Shape, Tensor};
 use weights::{Format, Weights};
 
-pub(crate) use self::check::is_norm_of_stream;
 use self::contents::Contents;
 use self::description::Description;
 pub(crate) use self::description::{Family, YES_AND_NO};

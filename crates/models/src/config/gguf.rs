@@ -146,6 +146,8 @@ fn lists(keys: GgufKeys<'_>, layers: usize, blocks: usize) -> Result<LayerLists,
         widths,
         xielu: xielu(keys.metadata)?,
         gate_cutoffs: gate_cutoffs(keys, layers)?,
+        gate_limits: gate_limits(keys, "swiglu_clamp_exp", [layers, blocks])?,
+        shared_gate_limits: gate_limits(keys, "swiglu_clamp_shexp", [layers, blocks])?,
         recurrent,
         windowed: windowed_layers(keys, layers, blocks)?,
         ..LayerLists::default()
@@ -189,6 +191,16 @@ fn gate_cutoffs(keys: GgufKeys<'_>, layers: usize) -> Result<Option<Vec<Option<f
     let cutoffs = keys.optional_list::<f32>("activation_sparsity_scale", layers)?;
     let finite = |cutoff: f32| (cutoff != f32::NEG_INFINITY).then_some(cutoff);
     Ok(cutoffs.map(|cutoffs| cutoffs.into_iter().map(finite).collect()))
+}
+
+fn gate_limits(
+    keys: GgufKeys<'_>,
+    key: &str,
+    [layers, blocks]: [usize; 2],
+) -> Result<Option<Vec<f32>>, Error> {
+    let mut limits = keys.optional_list::<f32>(key, blocks)?;
+    limits.iter_mut().for_each(|limits| limits.truncate(layers));
+    Ok(limits)
 }
 
 /// What layers have in addition to their blocks.
@@ -441,6 +453,19 @@ mod tests {
         assert_eq!(read("olmo2", &scaled).unwrap().local_rope.unwrap().theta, 1e6);
         assert_eq!(read("phi3", &scaled).unwrap().local_rope, None);
         assert_eq!(read("gemma3", &scaled[1..]).unwrap().local_rope, None);
+        // Layers without a window rotate half as many dims.
+        let step = read("step35", &scaled[..2]).unwrap();
+        let local = step.local_rope.unwrap();
+        assert_eq!((step.rope.theta, step.rope.dims, local.theta, local.dims), (1e6, 8, 1e6, 16));
+        let sizes =
+            [("attention.kv_lora_rank", 8u32), ("attention.key_length", 24), ("rope.dimension_count", 8)];
+        let minicpm3 = read("minicpm3", &sizes.map(|(key, size)| (key, size.into()))).unwrap();
+        assert_eq!(minicpm3.latent.map(|latent| (latent.rank, latent.value_dims)), Some((8, 16)));
+        let factors = minicpm3.multipliers;
+        assert_eq!(
+            (factors.embedding, factors.residual, factors.logits),
+            (12.0, (1.4 / 6f64.sqrt()) as f32, 4.0)
+        );
         let gemma2 = read("gemma2", &[]).unwrap();
         assert_eq!(
             (gemma2.attention.window, gemma2.attention.softcap, gemma2.logit_softcap),

@@ -16,6 +16,10 @@ pub struct LayerLists {
     pub xielu: Option<Vec<[f32; 4]>>,
     /// How many standard deviations above their mean the gates of each layer begin, if they do not have their usual values.
     pub gate_cutoffs: Option<Vec<Option<f32>>>,
+    /// The bound of gates of experts after their function, and of what they multiply; 0 is none.
+    pub gate_limits: Option<Vec<f32>>,
+    /// The same of other feed-forward blocks.
+    pub shared_gate_limits: Option<Vec<f32>>,
     /// The one block of each layer, if layers have but one.
     pub lone_blocks: Option<Vec<LoneBlock>>,
     /// Which layers keep a state per sequence in place of keys and values.
@@ -50,6 +54,8 @@ impl Keyed for LayerLists {
         Key::size("number of heads of a layer", ["num_attention_heads_per_layer", ""], MAX_SIZE, |lists| {
             &mut lists.heads
         }),
+        Key::any(["swiglu_limits", ""], |lists| &mut lists.gate_limits),
+        Key::any(["swiglu_limits_shared", ""], |lists| &mut lists.shared_gate_limits),
         Key::any(["recurrent_layers", ""], |lists| &mut lists.recurrent),
         Key::any(["sparse_layers", ""], |lists| &mut lists.sparse),
         Key::size(
@@ -93,6 +99,8 @@ impl LayerLists {
             ("list of heads", count(&self.heads)),
             ("list of feed-forward sizes", count(&self.widths)),
             ("list of shares of gates", count(&self.gate_cutoffs)),
+            ("list of limits of gates", count(&self.gate_limits)),
+            ("list of limits of other gates", count(&self.shared_gate_limits)),
             ("list of numbers of activations", count(&self.xielu)),
             ("list of bases", count(&self.thetas)),
             ("list of experts per token", count(&self.experts_per_token)),
@@ -104,6 +112,10 @@ impl LayerLists {
         key::check(self)?;
         if let Some(theta) = self.bases().into_iter().find(|theta| !(theta.is_finite() && *theta > 1.0)) {
             return Err(format!("the rope theta of a layer is {theta}, expected 0 or more than 1"));
+        }
+        let limits = [&self.gate_limits, &self.shared_gate_limits].into_iter().flatten().flatten();
+        if let Some(limit) = limits.copied().find(|limit| !(limit.is_finite() && *limit >= 0.0)) {
+            return Err(format!("the limit of a layer's gates is {limit}, expected 0 or a positive number"));
         }
         match self.gate_cutoffs.iter().flatten().flatten().find(|cutoff| !cutoff.is_finite()) {
             Some(cutoff) => Err(format!("gates cannot begin {cutoff} standard deviations above their mean")),

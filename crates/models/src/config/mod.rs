@@ -46,6 +46,8 @@ pub struct Config {
     pub context_length: usize,
     /// `eps` of the norms.
     pub norm_eps: f32,
+    /// `eps` of the norms on what blocks add to the residual stream, if it is another.
+    pub post_norm_eps: Option<f32>,
     /// Whether norms are RMS norms, of a family that has layer norms too.
     pub rms_norms: bool,
     /// The function of the feed-forward block, if the configuration says one.
@@ -98,6 +100,7 @@ impl Keyed for Config {
             &mut config.context_length
         }),
         Key::any(["norm_eps", ""], |config| &mut config.norm_eps),
+        Key::any(["post_norm_eps", ""], |config| &mut config.post_norm_eps),
         Key::any(["rms_norms", ""], |config| &mut config.rms_norms),
         Key::any(["hidden_act", ""], |config| &mut config.activation),
         Key::any(["use_parallel_residual", ""], |config| &mut config.parallel_residual),
@@ -246,6 +249,9 @@ impl Config {
         if !(self.norm_eps.is_finite() && self.norm_eps >= 0.0) {
             return Err(format!("the norm's eps is {}, expected a small positive number", self.norm_eps));
         }
+        if let Some(eps) = self.post_norm_eps.filter(|eps| !(eps.is_finite() && *eps >= 0.0)) {
+            return Err(format!("the eps of norms behind blocks is {eps}, expected a small positive number"));
+        }
         self.attention.check()?;
         self.check_positions()?;
         let head_dim = self.attention.head_dim;
@@ -314,6 +320,14 @@ impl Config {
             }
             None => Ok(()),
         }
+    }
+
+    /// The factors of a GGUF file without those of pairs that only layers with a window have.
+    pub(crate) fn own_factors(&self, mut factors: Vec<f32>) -> Vec<f32> {
+        if self.local_rope.as_ref().is_some_and(|local| local.dims == 2 * factors.len()) {
+            factors.truncate(self.rope.dims / 2);
+        }
+        factors
     }
 
     /// Makes the choice that LongRoPE leaves: beyond the original context its long factors hold, within it the short

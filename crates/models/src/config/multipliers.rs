@@ -68,6 +68,8 @@ pub struct Multipliers {
     pub embedding: f32,
     /// On attention scores, if not `1 / sqrt(head_dim)`.
     pub attention: Option<f32>,
+    /// On queries, after their norm.
+    pub queries: f32,
     /// On values of attention.
     pub values: f32,
     /// On what each block adds to the residual stream.
@@ -78,7 +80,7 @@ pub struct Multipliers {
 
 impl Default for Multipliers {
     fn default() -> Multipliers {
-        Multipliers { embedding: 1.0, attention: None, values: 1.0, residual: 1.0, logits: 1.0 }
+        Multipliers { embedding: 1.0, attention: None, queries: 1.0, values: 1.0, residual: 1.0, logits: 1.0 }
     }
 }
 
@@ -90,6 +92,7 @@ impl Keyed for Multipliers {
         Key::number("attention multiplier", ["attention_multiplier", "attention.scale"], |factors| {
             &mut factors.attention
         }),
+        Key::factor("query multiplier", ["qk_scale_factor", ""], |factors| &mut factors.queries),
         Key::factor("value multiplier", ["attention_value_scale", "attention.value_scale"], |factors| {
             &mut factors.values
         }),

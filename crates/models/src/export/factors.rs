@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use tensor::Tensor;
+
 use super::{ExportTensor, refusal};
 use crate::config::LayerMultipliers;
 use crate::{Checkpoint, Config, Error, Multipliers};
@@ -30,6 +32,23 @@ pub(super) fn fold(
     }
     let multipliers = Multipliers { embedding: 1.0, logits: 1.0, ..config.multipliers };
     Ok(Config { multipliers, layer_multipliers: LayerMultipliers::default(), ..config })
+}
+
+/// Makes weights of norms that have none of the factor on queries, and gives the configuration without it.
+pub(super) fn as_norms(mut config: Config) -> (Config, Vec<ExportTensor>) {
+    let factor = std::mem::replace(&mut config.multipliers.queries, 1.0);
+    if factor == 1.0 {
+        return (config, Vec::new());
+    }
+    let dims = config.attention.head_dim;
+    let weights = |layer| {
+        [("attn_q_norm", factor), ("attn_k_norm", 1.0)].map(|(stem, value)| {
+            let weight = Tensor::from_slice([dims], &vec![value; dims]);
+            ExportTensor::whole(format!("blk.{layer}.{stem}.weight"), weight)
+        })
+    };
+    let tensors = (0..config.layers).flat_map(weights).collect();
+    (config, tensors)
 }
 
 /// The factors on ranges of the rows of a tensor, in the order in which llama.cpp's converter multiplies by them.

@@ -95,7 +95,7 @@ fn read_back(config: &Config, metadata: &Metadata, weights: &dyn WeightTypes) ->
     for (name, factors) in rope_factors(config) {
         match name {
             "rope_factors_long.weight" => read.rope.long_factors = Some(factors),
-            _ => read.rope.factors = Some(factors),
+            _ => read.rope.factors = Some(read.own_factors(factors)),
         }
     }
     let mut found = decoder(Architecture::from_gguf(metadata.str("general.architecture")?)?, read)?;
@@ -286,6 +286,11 @@ fn layer_keys(config: &Config) -> Vec<(&'static str, MetaValue)> {
         keys.push(("attention.shared_kv_layers", size(config.attention.shared_layers)));
     }
     keys.extend(config.additions.streams.iter().flat_map(key::gguf_entries));
+    let limits = [
+        ("swiglu_clamp_exp", &config.lists.gate_limits),
+        ("swiglu_clamp_shexp", &config.lists.shared_gate_limits),
+    ];
+    keys.extend(limits.into_iter().filter_map(|(key, limits)| Some((key, limits.clone()?.into()))));
     if let Some(cutoffs) = &config.lists.gate_cutoffs {
         let cutoffs = cutoffs.iter().map(|cutoff| cutoff.unwrap_or(f32::NEG_INFINITY));
         keys.push(("activation_sparsity_scale", cutoffs.collect::<Vec<f32>>().into()));
@@ -352,7 +357,10 @@ pub(super) fn rope_factors(config: &Config) -> Vec<(&'static str, Vec<f32>)> {
         let plain = RopeConfig { scaling: None, ..rope.clone() };
         let frequencies = |rope: &RopeConfig| rope.frequencies();
         let pairs = frequencies(&plain).into_iter().zip(frequencies(rope));
-        return vec![("rope_freqs.weight", pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect())];
+        let mut factors: Vec<f32> = pairs.map(|(plain, scaled)| (plain / scaled) as f32).collect();
+        let widest = config.local_rope.as_ref().map_or(0, |local| local.dims / 2);
+        factors.resize(factors.len().max(widest), 1.0);
+        return vec![("rope_freqs.weight", factors)];
     }
     if let Some(Scaling::Proportional { pairs, factor }) = rope.scaling {
         let of_pair = |pair| if pair < pairs { factor as f32 } else { ENDLESS };

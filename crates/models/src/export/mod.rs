@@ -10,13 +10,15 @@ use graph::ops::RopeStyle;
 use tensor::Tensor;
 use weights::{Format, Metadata};
 
-use crate::checkpoint::{Family, is_norm_of_stream};
-use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, stack, tile};
+use crate::checkpoint::Family;
+use crate::gguf_file::{ExportTensor, GgufFile, pair_rows, split_latents, stack, tile};
 use crate::layers::XIELU;
 use crate::mix::layer_of;
 use crate::names::NameTable;
 use crate::stored::transposed;
-use crate::{Architecture, Checkpoint, Config, Error, Output, QuantizeOptions, Quantizer, RopeConfig};
+use crate::{
+    Architecture, CenteredNorms, Checkpoint, Config, Error, Output, QuantizeOptions, Quantizer, RopeConfig,
+};
 
 /// The keys of a file that is one of several.
 const SPLIT: &str = "split.";
@@ -27,10 +29,12 @@ struct GgufForm {
     name: &'static str,
     /// What they call weights otherwise than the canonical names.
     names: NameTable,
-    /// Whether the checkpoint holds the weights of norms less 1.
-    norms_lack_1: bool,
+    /// The norms whose weights the checkpoint holds less 1.
+    centered_norms: CenteredNorms,
     /// Whether gates of experts are in one tensor with what they multiply.
     joins_gates: bool,
+    /// Whether what makes keys of latents is in one tensor with what makes values of them.
+    joins_latents: bool,
     /// Whether the factors of the configuration are in the weights.
     holds_factors: bool,
     /// The order of the rows of queries and keys, here and there.
@@ -47,15 +51,16 @@ impl GgufForm {
                 return Ok(GgufForm {
                     name: encoder.gguf,
                     names: &[],
-                    norms_lack_1: encoder.zero_centered_norms,
+                    centered_norms: encoder.centered_norms,
                     joins_gates: false,
+                    joins_latents: false,
                     holds_factors: false,
                     styles: [RopeStyle::HalfSplit; 2],
                 });
             }
         };
-        let Architecture { zero_centered_norms, gguf_joins_gates, gguf_holds_factors, gguf_rope, .. } =
-            *architecture;
+        let Architecture { centered_norms, gguf_joins_gates, gguf_joins_latents, .. } = *architecture;
+        let Architecture { gguf_holds_factors, gguf_rope, .. } = *architecture;
         // Meta's own checkpoints pair neighbours, as GGUF files of these models do.
         let meta = crate::names::are_of_meta(checkpoint.weights().names());
         let own = config.rope.style.unwrap_or(architecture.rope);
@@ -68,8 +73,9 @@ impl GgufForm {
         Ok(GgufForm {
             name: name.ok_or_else(|| not_in_llama_cpp(config))?,
             names: (architecture.gguf_names)(&|name| checkpoint.canonical_names().contains_key(name)),
-            norms_lack_1: zero_centered_norms,
+            centered_norms,
             joins_gates: gguf_joins_gates,
+            joins_latents: gguf_joins_latents,
             holds_factors: gguf_holds_factors,
             styles: [own, gguf_rope],
         })
@@ -167,11 +173,15 @@ impl GgufFile {
         let config =
             if form.holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
         let config = take_activations(checkpoint, config, &mut tensors)?;
+        let (config, norms) = factors::as_norms(config);
         let metadata = metadata::for_config(checkpoint, &config, form.name)?;
-        stack(&mut tensors, &config);
+        stack(&mut tensors);
+        if !form.joins_latents {
+            split_latents(&mut tensors, &config);
+        }
         for tensor in &mut tensors {
             let change = |applies: bool, change: fn(f32) -> f32| applies.then_some(change);
-            tensor.change = change(form.norms_lack_1 && is_norm_of_stream(&tensor.name), |x| x + 1.0)
+            tensor.change = change(form.centered_norms.include(&tensor.name), |x| x + 1.0)
                 .or_else(|| change(checkpoint.is_logarithm(&tensor.name), |x| -x.exp()));
         }
         let read = Config::from_gguf(&metadata, config.vocab)?;
@@ -181,6 +191,7 @@ impl GgufFile {
             tile(&mut tensors, &delta);
         }
         form.turn(&config, &mut tensors)?;
+        tensors.extend(norms);
         for tensor in &mut tensors {
             tensor.name = crate::names::spelled(&tensor.name, form.names);
         }

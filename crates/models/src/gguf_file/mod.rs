@@ -6,7 +6,7 @@ mod tensors;
 use weights::Metadata;
 
 pub use self::quantizer::{Importance, QuantizeOptions, Quantizer};
-pub(crate) use self::tensors::{ExportTensor, pair_rows, stack, tile};
+pub(crate) use self::tensors::{ExportTensor, pair_rows, split_latents, stack, tile};
 use crate::mix::order;
 use crate::{Config, MixModel};
 

@@ -263,9 +263,26 @@ pub(crate) fn tile(tensors: &mut Vec<ExportTensor>, delta: &DeltaConfig) {
     *tensors = std::mem::take(tensors).into_iter().map(tiled).collect();
 }
 
+/// Makes two tensors of each that expands latents: one makes keys, the other values.
+pub(crate) fn split_latents(tensors: &mut Vec<ExportTensor>, config: &Config) {
+    let Some(latent) = config.latent else { return };
+    let keys = config.attention.head_dim - config.rope.dims;
+    for tensor in std::mem::take(tensors) {
+        let Some(stem) = tensor.name.strip_suffix("attn_kv_b.weight") else {
+            tensors.push(tensor);
+            continue;
+        };
+        for (name, rows) in [("attn_k_b", 0..keys), ("attn_v_b", keys..keys + latent.value_dims)] {
+            let name = format!("{stem}{name}.weight");
+            let part = tensor.head_rows(name, config.attention.heads, rows);
+            tensors.push(part.made_of(tensor.files.clone()));
+        }
+    }
+}
+
 /// Makes one tensor of the matrices of a layer's experts, of the norms of a layer's heads, and of the projections of
-/// residual streams, and two of what expands latents.
-pub(crate) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
+/// residual streams.
+pub(crate) fn stack(tensors: &mut Vec<ExportTensor>) {
     let mut stacks: BTreeMap<String, Vec<(usize, Tensor, Vec<String>)>> = BTreeMap::new();
     let mut others = Vec::new();
     for tensor in std::mem::take(tensors) {
@@ -282,13 +299,6 @@ pub(crate) fn stack(tensors: &mut Vec<ExportTensor>, config: &Config) {
             let part = tensor.parts[0].0.clone();
             let part = if tensor.is_vector { part.reshape([1, part.elements()]) } else { part };
             stacks.entry(format!("{stem}{suffix}.weight")).or_default().push((index, part, tensor.files));
-        } else if let (Some(stem), Some(latent)) = (path.strip_suffix("attn_kv_b"), config.latent) {
-            let keys = config.attention.head_dim - config.rope.dims;
-            for (name, rows) in [("attn_k_b", 0..keys), ("attn_v_b", keys..keys + latent.value_dims)] {
-                let name = format!("{stem}{name}.weight");
-                others
-                    .push(tensor.head_rows(name, config.attention.heads, rows).made_of(tensor.files.clone()));
-            }
         } else {
             let is_gate = path.ends_with("ffn_gate_inp_shexp");
             others.push(if is_gate { tensor.flattened() } else { tensor });
@@ -373,7 +383,7 @@ mod tests {
             matrix("blk.1.ffn_gate_inp.weight", &[2, 2]),
         ];
         tensors[0].parts[0].0 = Tensor::from_slice([3, 2], &[9f32; 6]);
-        stack(&mut tensors, &crate::config::tests::small());
+        stack(&mut tensors);
         let found: Vec<_> = tensors.iter().map(|tensor| (&tensor.name[..], tensor.shape())).collect();
         let stack = Shape::new(&[2, 3, 2]);
         let expected =

@@ -19,6 +19,15 @@ pub enum Activation {
     Xielu,
 }
 
+/// The bounds of gates, and of what they multiply.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GateLimit {
+    /// What gates are at most, and how far from 0 what they multiply may be.
+    pub size: f32,
+    /// Whether gates are bounded after their function, and not before.
+    pub after: bool,
+}
+
 /// The weights of an xIELU: αp and αn are `softplus(alpha_p)` and `β + softplus(alpha_n)`, ε is `eps`.
 pub(crate) const XIELU: [&str; 4] = ["alpha_p", "alpha_n", "beta", "eps"];
 
@@ -78,6 +87,26 @@ impl Activation {
             Activation::Unary(_) => None,
             Activation::ReluSquared => Some("relu2"),
             Activation::Xielu => Some("xielu"),
+        }
+    }
+
+    /// The value of the function for each element of gates that may be bounded.
+    pub(super) fn gate<V>(
+        self,
+        context: &mut Context<'_, V>,
+        x: Value,
+        limit: Option<GateLimit>,
+    ) -> Result<Value, Error> {
+        match limit {
+            None => self.build(context, x),
+            Some(GateLimit { size, after: true }) => {
+                let gate = self.build(context, x)?;
+                context.at_most(gate, size)
+            }
+            Some(GateLimit { size, after: false }) => {
+                let x = context.at_most(x, size)?;
+                self.build(context, x)
+            }
         }
     }
 

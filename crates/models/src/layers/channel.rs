@@ -16,6 +16,8 @@ pub enum Channel {
     Experts(Experts),
     /// Both, side by side.
     GatedAndExperts(GatedAndExperts),
+    /// Both, and the result of the experts joins the residual stream after the next layer.
+    GatedAndShortcut(GatedAndShortcut),
     /// The layer does not mix the elements of a token.
     None,
 }
@@ -32,6 +34,15 @@ pub struct GatedAndExperts {
     pub norm: Norm,
 }
 
+/// A gated block, and experts that read the same as it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GatedAndShortcut {
+    /// The block for all tokens.
+    pub gated: Gated,
+    /// The experts.
+    pub experts: Experts,
+}
+
 impl Channel {
     /// f32[tokens, hidden] → f32[tokens, hidden], of the normalized residual stream and the stream itself.
     pub(crate) fn build(&self, context: &mut Context<'_>, x: Value, residual: Value) -> Result<Value, Error> {
@@ -40,15 +51,30 @@ impl Channel {
             Channel::Plain(plain) => plain.build(context, "", x),
             Channel::Experts(experts) => experts.build(context, x, x),
             Channel::GatedAndExperts(both) => both.build(context, x, residual),
+            Channel::GatedAndShortcut(both) => {
+                let shortcut = both.experts.build(context, x, x)?;
+                context.shared.shortcut = Some(shortcut);
+                both.gated.build(context, "", x)
+            }
             Channel::None => Ok(x),
         }
     }
 
     /// The inner width, or how many experts there are and how wide they are.
     pub(crate) fn summary(&self) -> String {
-        let Channel::Experts(experts) = self else { return self.width().to_string() };
+        let Some(experts) = self.experts() else { return self.width().to_string() };
         let shared = experts.shared.map_or(String::new(), |shared| format!(", and one of {}", shared.width));
         format!("{} of {} experts of {}{shared}", experts.per_token, experts.count, experts.width)
+    }
+
+    /// The experts, if there are some.
+    pub fn experts(&self) -> Option<&Experts> {
+        match self {
+            Channel::Experts(experts) => Some(experts),
+            Channel::GatedAndExperts(both) => Some(&both.experts),
+            Channel::GatedAndShortcut(both) => Some(&both.experts),
+            Channel::Gated(_) | Channel::Plain(_) | Channel::None => None,
+        }
     }
 
     /// The inner width, of each expert if there are some.
@@ -58,6 +84,7 @@ impl Channel {
             Channel::Plain(plain) => plain.width,
             Channel::Experts(experts) => experts.width,
             Channel::GatedAndExperts(both) => both.experts.width,
+            Channel::GatedAndShortcut(both) => both.experts.width,
             Channel::None => 0,
         }
     }

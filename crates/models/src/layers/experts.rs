@@ -4,7 +4,7 @@ use graph::Value;
 use graph::ops::{ExpertLinear, Gather, Reduce, ReduceKind};
 use tensor::Tensor;
 
-use super::{Activation, Context, ExpertGroups, Gated, Plain, Routing};
+use super::{Activation, Context, ExpertGroups, GateLimit, Gated, Plain, Routing};
 use crate::Error;
 use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
 
@@ -13,6 +13,8 @@ use crate::key::{self, Key, Keyed, MAX_EXPERTS, MAX_SIZE};
 pub struct ExpertConfig {
     /// How many there are.
     pub count: usize,
+    /// How many more there are, after these, that give what they read.
+    pub identities: usize,
     /// How many of them each token gets.
     pub per_token: usize,
     /// The width inside each.
@@ -34,6 +36,7 @@ impl Keyed for ExpertConfig {
         Key::size("number of experts", ["num_experts", "expert_count"], MAX_EXPERTS, |experts| {
             &mut experts.count
         }),
+        Key::any(["zero_expert_num", ""], |experts| &mut experts.identities),
         Key::size(
             "number of experts per token",
             ["num_experts_per_tok", "expert_used_count"],
@@ -75,6 +78,10 @@ impl ExpertConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
         key::check(self)?;
         key::check_size("number of experts per token", self.per_token, self.count)?;
+        if self.identities > MAX_EXPERTS {
+            let (count, limit) = (self.identities, MAX_EXPERTS);
+            return Err(format!("{count} experts give what they read, expected at most {limit}"));
+        }
         let Some(ExpertGroups { count, chosen, best }) = self.routing.groups else { return Ok(()) };
         if count == 0 || !self.count.is_multiple_of(count) {
             return Err(format!("{} experts cannot form {count} groups evenly", self.count));
@@ -108,6 +115,8 @@ pub struct Experts {
     pub latent: Option<usize>,
     /// How many there are.
     pub count: usize,
+    /// How many more there are, after these, that give what they read.
+    pub identities: usize,
     /// How many of them each token gets.
     pub per_token: usize,
     /// How they are chosen, and how much each counts.
@@ -118,8 +127,8 @@ pub struct Experts {
     pub averaged: bool,
     /// Whether the projections of experts have biases.
     pub bias: bool,
-    /// What gates are at most, and how far from 0 what they multiply may be.
-    pub limit: Option<f32>,
+    /// The bounds of gates, if they have some.
+    pub limit: Option<GateLimit>,
     /// Added to what gates multiply.
     pub offset: f32,
     /// Whether what each expert computes is multiplied with a number of its own.
@@ -129,10 +138,12 @@ pub struct Experts {
 }
 
 /// A block for every token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedExpert {
     /// The inner width.
     pub width: usize,
+    /// The bounds of its gates, if they have some.
+    pub limit: Option<GateLimit>,
     /// Whether its result is multiplied with `sigmoid(x · gᵀ)`.
     pub gated: bool,
 }
@@ -146,7 +157,9 @@ impl Experts {
         routed: Value,
     ) -> Result<Value, Error> {
         let hidden = context.hidden;
-        let (mut shares, chosen) = self.routing.build(context, self.count, self.per_token, routed)?; // [tokens, per_token]
+        let all = self.count + self.identities;
+        let (shares, chosen) = self.routing.build(context, all, self.per_token, routed)?; // [tokens, per_token]
+        let (mut shares, chosen, kept) = self.without_identities(context, shares, chosen)?;
         if self.scaled {
             let factors = context.vector("ffn_down_exps.scale", self.count)?;
             let factors = context.graph.op(Gather { axis: 0 }, &[factors, chosen])?;
@@ -176,6 +189,10 @@ impl Experts {
         if let Some(latent) = self.latent {
             y = context.linear("ffn_latent_up", [hidden, latent], false, y)?;
         }
+        if let Some(kept) = kept {
+            let kept = context.graph.mul(x, kept)?;
+            y = context.graph.add(y, kept)?;
+        }
         match self.shared {
             None => Ok(y),
             Some(shared) => {
@@ -184,6 +201,29 @@ impl Experts {
                 context.scale(sum, if self.averaged { 0.5 } else { 1.0 })
             }
         }
+    }
+
+    /// Shares and numbers of experts with weights, and the sum of the shares of the others, [tokens, 1]: a token that has some of
+    /// these gets the first expert in their place, with a share of 0.
+    fn without_identities<V>(
+        &self,
+        context: &mut Context<'_, V>,
+        shares: Value,
+        chosen: Value,
+    ) -> Result<(Value, Value, Option<Value>), Error> {
+        if self.identities == 0 {
+            return Ok((shares, chosen, None));
+        }
+        let last = context.graph.constant(Tensor::scalar(self.count as i64 - 1));
+        let is_other = context.graph.greater(chosen, last)?;
+        let none = context.graph.constant(Tensor::scalar(0.0f32));
+        let first = context.graph.constant(Tensor::scalar(0i64));
+        let others = context.graph.select(is_other, shares, none)?;
+        let sum = Reduce { kind: ReduceKind::Sum, axis: 1 };
+        let others = context.graph.op(sum, &[others])?;
+        let shares = context.graph.select(is_other, none, shares)?;
+        let chosen = context.graph.select(is_other, first, chosen)?;
+        Ok((shares, chosen, Some(others)))
     }
 
     /// What the last projections of each token's experts take: f32[tokens, per_token, width]
@@ -204,13 +244,10 @@ impl Experts {
             let gated = ExpertLinear { gate: Some(activation) };
             return Ok(context.graph.op(gated, &[x, chosen, gate, up])?);
         }
-        let mut gate = self.project(context, &gate, shape, x, chosen)?;
-        if let Some(limit) = self.limit {
-            gate = context.at_most(gate, limit)?;
-        }
-        let gate = self.activation.build(context, gate)?;
+        let gate = self.project(context, &gate, shape, x, chosen)?;
+        let gate = self.activation.gate(context, gate, self.limit)?;
         let up = self.project(context, &up, shape, x, chosen)?;
-        let up = context.clip(up, self.limit)?;
+        let up = context.clip(up, self.limit.map(|limit| limit.size))?;
         let offset = context.graph.constant(Tensor::scalar(self.offset));
         let up = context.graph.add(up, offset)?;
         Ok(context.graph.mul(gate, up)?)
@@ -239,10 +276,10 @@ impl Experts {
 
 impl SharedExpert {
     fn build<V>(&self, context: &mut Context<'_, V>, experts: &Experts, x: Value) -> Result<Value, Error> {
-        let (width, activation) = (self.width, experts.activation);
+        let (width, activation, limit) = (self.width, experts.activation, self.limit);
         let plain = Plain { width, activation, bias: false };
         let gated =
-            Gated { width, activation, bias: false, cutoff: None, gate_scale: 1.0, output_scale: 1.0 };
+            Gated { width, activation, bias: false, cutoff: None, limit, gate_scale: 1.0, output_scale: 1.0 };
         let y = match experts.plain {
             true => plain.build(context, "_shexp", x)?,
             false => gated.build(context, "_shexp", x)?,

@@ -3,7 +3,7 @@
 use graph::Value;
 use graph::ops::{Reduce, ReduceKind};
 
-use super::{Activation, Context};
+use super::{Activation, Context, GateLimit};
 use crate::Error;
 
 /// `(activation(x · Gᵀ) · (x · Uᵀ)) · Dᵀ`
@@ -18,6 +18,8 @@ pub struct Gated {
     /// Of the gates of a token, those that are not more than this many standard deviations above their mean become 0, and
     /// others count from there.
     pub cutoff: Option<f32>,
+    /// The bounds of gates, if they have some.
+    pub limit: Option<GateLimit>,
     /// The factor on the gate, before its function.
     pub gate_scale: f32,
     /// The factor on the result.
@@ -54,7 +56,8 @@ impl Gated {
             None => gate,
             Some(cutoff) => cut_off(context, gate, cutoff)?,
         };
-        let gate = self.activation.build(context, gate)?;
+        let gate = self.activation.gate(context, gate, self.limit)?;
+        let up = context.clip(up, self.limit.map(|limit| limit.size))?;
         let inner = context.graph.mul(gate, up)?;
         let y = context.linear(&format!("ffn_down{suffix}"), [hidden, width], self.bias, inner)?;
         context.scale(y, self.output_scale)

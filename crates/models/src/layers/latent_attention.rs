@@ -72,6 +72,8 @@ pub struct LatentAttention {
     pub rotated_dims: usize,
     /// Dims of each value.
     pub value_dims: usize,
+    /// The factor on latents, after their norm.
+    pub latent_scale: f32,
     /// The factor on scores.
     pub scale: f32,
     /// `eps` of the norms of latents.
@@ -166,6 +168,7 @@ impl LatentAttention {
         let [latent, rotated] = context.graph.ops(parts, &[row])?[..] else { unreachable!("two parts") };
         let norm = Norm::Rms { eps: self.eps };
         let latent = norm.build(context, "attn_kv_a_norm", self.rank, latent)?;
+        let latent = context.scale(latent, self.latent_scale)?;
         let latent = context.reshape(&[1, self.rank], latent)?;
         let rotated = context.reshape(&[1, self.rotated_dims], rotated)?;
         let rotated = self.rotate(context, rotated)?;

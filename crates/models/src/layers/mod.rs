@@ -27,11 +27,11 @@ use graph::ops::{Gather, Linear, RopeStyle, Weight};
 use graph::{Builder, Op, Type, Value};
 use tensor::{DType, Tensor};
 
-pub use activation::Activation;
 pub(crate) use activation::XIELU;
+pub use activation::{Activation, GateLimit};
 pub use alibi::Alibi;
 pub use attention::{Attention, AttentionConfig, AttentionGate, GlobalHeads, QkNorm};
-pub use channel::{Channel, GatedAndExperts};
+pub use channel::{Channel, GatedAndExperts, GatedAndShortcut};
 pub use channel_state_space::ChannelStateSpace;
 pub use classification::ClassificationHead;
 pub use experts::{ExpertConfig, Experts, SharedExpert};
@@ -41,7 +41,7 @@ pub use indexer::{Indexer, IndexerConfig, Reach};
 pub use latent_attention::{LatentAttention, LatentConfig};
 pub use layer_embedding::LayerEmbedding;
 pub use mixer::{Mixer, SideBySide};
-pub use norm::{Norm, Norms};
+pub use norm::{CenteredNorms, Norm, Norms};
 pub use routing::{ExpertGroups, Routing, Scores};
 pub use self_attention::SelfAttention;
 pub(crate) use self_attention::Texts;
@@ -102,6 +102,8 @@ pub(crate) struct Cached {
     pub(crate) ragged: [Value; 3],
     /// The positions that the last indexer has chosen, u32[tokens, positions].
     pub(crate) chosen: Option<Value>,
+    /// What experts of the layer before add to the residual stream after this one.
+    pub(crate) shortcut: Option<Value>,
     /// The states per sequence, one for each shape that layers have.
     pub(crate) states: Vec<Value>,
     /// The slots of the states, u32[batch, 3], if there are any.

@@ -41,7 +41,35 @@ pub enum Norms {
     /// On what each block adds to the residual stream.
     Post(Norm),
     /// On both.
-    Sandwich(Norm),
+    Sandwich {
+        /// On what each block reads.
+        before: Norm,
+        /// On what each block adds.
+        after: Norm,
+    },
+}
+
+/// The norms whose weights checkpoints hold less 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CenteredNorms {
+    /// No norm.
+    None,
+    /// Those in layers.
+    OfLayers,
+    /// All that normalize the residual stream, queries or keys.
+    All,
+}
+
+impl CenteredNorms {
+    /// Whether a weight, by canonical name, is that of such a norm: those of results within a mixer are not.
+    pub(crate) fn include(self, name: &str) -> bool {
+        let is_norm = name.ends_with("norm.weight") && !name.ends_with(".ssm_norm.weight");
+        match self {
+            CenteredNorms::None => false,
+            CenteredNorms::OfLayers => is_norm && name.starts_with("blk."),
+            CenteredNorms::All => is_norm,
+        }
+    }
 }
 
 impl Norm {
@@ -91,10 +119,16 @@ impl Norm {
 }
 
 impl Norms {
-    /// The norm, wherever it is.
+    /// The same norm on what each block reads and on what it adds.
+    pub const fn sandwich(norm: Norm) -> Norms {
+        Norms::Sandwich { before: norm, after: norm }
+    }
+
+    /// The norm, wherever it is; of two, the first.
     pub(crate) fn norm(&self) -> Norm {
         match *self {
-            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Post(norm) | Norms::Sandwich(norm) => norm,
+            Norms::Pre(norm) | Norms::Shared(norm) | Norms::Post(norm) => norm,
+            Norms::Sandwich { before, .. } => before,
         }
     }
 
@@ -102,7 +136,9 @@ impl Norms {
     pub(crate) fn after(&self, context: &mut Context<'_>, name: &str, x: Value) -> Result<Value, Error> {
         match self {
             Norms::Pre(_) | Norms::Shared(_) => Ok(x),
-            Norms::Post(norm) | Norms::Sandwich(norm) => norm.build(context, name, context.hidden, x),
+            Norms::Post(norm) | Norms::Sandwich { after: norm, .. } => {
+                norm.build(context, name, context.hidden, x)
+            }
         }
     }
 }

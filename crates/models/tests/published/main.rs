@@ -249,7 +249,7 @@ fn gemma_scales_what_it_should() {
     let (_, decoder) = open("Gemma 2 2B");
     assert_eq!((decoder.embedding_scale, decoder.logit_softcap), (48.0, Some(30.0)));
     assert_eq!(attention(&decoder, 0).softcap, Some(50.0));
-    assert!(matches!(decoder.layers[0].norms, Norms::Sandwich(_)));
+    assert!(matches!(decoder.layers[0].norms, Norms::Sandwich { .. }));
     let (_, decoder) = open("Gemma 3 4B");
     assert_eq!((decoder.logit_softcap, attention(&decoder, 0).softcap), (None, None));
 }

@@ -83,9 +83,7 @@ impl Golden {
         rows.sort_by(f32::total_cmp);
         // Rounding may choose other experts for a token, whose logits may then be far off.
         let layers = &checkpoint.decoder().unwrap().layers;
-        let routed = layers
-            .iter()
-            .any(|layer| matches!(layer.channel, Channel::Experts(_) | Channel::GatedAndExperts(_)));
+        let routed = layers.iter().any(|layer| layer.channel.experts().is_some());
         let worst = rows[if routed && cache_dtype != DType::F32 { rows.len() / 2 } else { rows.len() - 1 }];
         eprintln!("{name}: with a cache of {cache_dtype}, largest relative difference {worst:.1e}");
         assert!(worst <= bound, "{name}: a logit is off by {worst} of the largest");
@@ -220,8 +218,12 @@ const NOT_AS_GGUF: &[&str] = &[
     "llama4_vision",
     // Limits of steps.
     "mamba2_biases",
+    // Factors that are not those of the published model.
+    "minicpm3_longrope",
     // Groups that are ranked by the sums of two softmaxes.
     "mistral4_vision",
+    // Layers that rotate though they have no window.
+    "muse_glimmer_layers",
     // Plain blocks of another width than that of experts.
     "nemotron_h_groups",
     // Experts that are chosen from further away than usual.
@@ -473,6 +475,9 @@ fn parameters_are_those_of_the_file() {
         "vision_model.",
         "visual.",
         "connector.",
+        "vit_large_projector.",
+        "vision_adapter.",
+        "vision_projection.",
         "image_newline",
         "mtp.",
         "rope_freqs.",

@@ -420,6 +420,21 @@ pub(super) mod tests {
                 "`hidden_act` is \"magic\", expected silu, gelu,",
             ),
             (
+                "Step3p5ForCausalLM",
+                r#""moe_layers_enum": "3,four""#,
+                "`moe_layers_enum` is \"3,four\", expected numbers of layers",
+            ),
+            (
+                "Step3p5ForCausalLM",
+                r#""swiglu_limits": [7.0]"#,
+                "16 layers, but 1 in the list of limits of gates",
+            ),
+            (
+                "LongcatFlashForCausalLM",
+                r#""zero_expert_num": 5000"#,
+                "5000 experts give what they read, expected at most 4096",
+            ),
+            (
                 "FalconForCausalLM",
                 r#""alibi": true, "max_position_embeddings": 1048576"#,
                 "1048576 positions have too many biases for 32 heads",
