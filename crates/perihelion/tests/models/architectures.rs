@@ -8,9 +8,7 @@ use perihelion::driver::{DType, Tensor};
 use perihelion::engine::Model;
 use perihelion::graph::ops::RopeStyle;
 use perihelion::graph::{Graph, Op};
-use perihelion::models::{
-    ARCHITECTURES, Architecture, Channel, Checkpoint, CheckpointOptions, FRAMES, Mix, Output,
-};
+use perihelion::models::{ARCHITECTURES, Architecture, Checkpoint, CheckpointOptions, FRAMES, Mix, Output};
 use perihelion::pipelines::{Batch, QuantizeOptions, Runner, Slice, quantize};
 use perihelion::weights::{FileHeader, Weights};
 use tensor::{Bytes, Shape};
