@@ -29,6 +29,7 @@ mod export;
 mod frame;
 mod host;
 mod instruments;
+mod leaf;
 mod log;
 mod lower;
 mod memory;

@@ -10,7 +10,7 @@ use graph::ops::{CreateBuffer, Custom, Transfer, Weight};
 use graph::{DeviceRef, Graph, Kind, Node, NodeId, Op, Type, Value};
 use tensor::DeviceSpec;
 
-use crate::lower::leaf;
+use crate::leaf::leaf;
 use crate::{AssertLevel, Device, Error, KernelSettings, NodeTypes};
 
 /// Where nodes run.
@@ -96,8 +96,8 @@ pub(crate) fn reason(device: &dyn Device, types: &NodeTypes<'_>) -> Option<Strin
     kernel.is_none().then(|| format!("{} has no kernel for it", device.spec()))
 }
 
-/// Whether only the host does it: what sizes, other graphs and people depend on, libraries, and ops that can fail because of
-/// their data, such as indices.
+/// Whether only the host does it: what sizes, other graphs and people depend on, libraries, and ops that refuse data which
+/// [`Kernel::check`](crate::Kernel::check) does not see.
 fn is_hosts(types: &NodeTypes<'_>) -> bool {
     let op = types.op;
     let shows = op.has_side_effect() || !op.regions().is_empty() || !op.defines().is_empty();

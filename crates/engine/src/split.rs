@@ -9,7 +9,8 @@ use graph::ops::{Effect, Transfer};
 use graph::{DeviceRef, Graph, Node, NodeId, Op, Type, Value};
 
 use crate::block::{Block, BlockPart, Control, Move, PartOperand, PartStep, PartWork, SizesPart};
-use crate::lower::{ProgramState, leaf, lower};
+use crate::leaf::leaf;
+use crate::lower::{ProgramState, lower};
 use crate::plan::{Home, Plan, PlanInput, StepOperand};
 use crate::{Error, NodeTypes};
 

@@ -16,6 +16,7 @@ use graph::ops::Effect;
 use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use self::views::views;
+use crate::leaf::{is_leaf, leaf};
 use crate::place::{self, Devices};
 use crate::plan::{
     Home, Plan, PlanInput, PlanRebind, PlanStep, PlanValue, StepOperand, Storage, WeightSlot, WeightSource,
@@ -329,18 +330,6 @@ impl StepKernel {
             StepKernel::Far(kernel) => kernel.in_place(),
         }
     }
-}
-
-/// The constant or weight that a value is, perhaps on another device.
-pub(crate) fn leaf(graph: &Graph, value: Value) -> Option<&Op> {
-    match graph.defined_by(value)? {
-        (Op::Transfer(_), &[from]) => leaf(graph, from),
-        (op, _) => is_leaf(op).then_some(op),
-    }
-}
-
-pub(crate) fn is_leaf(op: &Op) -> bool {
-    matches!(op, Op::Constant(_) | Op::Weight(_))
 }
 
 /// The last step that reads each value or a view of it, with the steps counted as lowering makes them.

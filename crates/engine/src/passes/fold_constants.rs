@@ -4,7 +4,8 @@ use graph::ops::{Constant, TensorData};
 use graph::{DeviceRef, Graph, NodeId, Op, Value};
 use tensor::{Shape, Tensor};
 
-use super::{is_leaf, touches_buffers};
+use super::touches_buffers;
+use crate::leaf::is_leaf;
 
 /// References are slow and folded constants are kept forever, so only what takes no more bytes is computed here.
 const LIMIT: usize = 1 << 20;

@@ -5,7 +5,8 @@ use graph::ops::{Binary, Conv, ImageLayout, Linear};
 use graph::{Graph, Node, Op, Value};
 use tensor::DType;
 
-use super::{either_order, is_leaf, replace_each, sole};
+use super::{either_order, replace_each, sole};
+use crate::leaf::is_leaf;
 
 pub(super) fn run(graph: &mut Graph) {
     replace_each(graph, matches);

@@ -2,7 +2,7 @@
 
 use graph::Graph;
 
-use super::is_leaf;
+use crate::leaf::is_leaf;
 
 pub(super) fn run(graph: &mut Graph) {
     let (leaves, others): (Vec<_>, Vec<_>) =

@@ -208,10 +208,6 @@ fn touches_buffers(node: &Node) -> bool {
     creates || (0..node.inputs.len()).any(|position| node.op.effect(position) != Effect::None)
 }
 
-fn is_leaf(op: &Op) -> bool {
-    matches!(op, Op::Constant(_) | Op::Weight(_))
-}
-
 /// Runs one pass on graph text and compares the text that comes out; then checks that a second run changes
 /// nothing.
 #[cfg(test)]
