@@ -148,7 +148,8 @@ def test_a_stream_goes_on_in_another_loop(llm: LLM) -> None:
     stream = llm.astream("The fox", params)
 
     async def some() -> str:
-        return "".join([(await anext(stream)).text for _ in range(3)])
+        # A chunk has all the text that has come, so there may be no second one.
+        return (await anext(stream)).text
 
     async def rest() -> str:
         return "".join([chunk.text async for chunk in stream])
