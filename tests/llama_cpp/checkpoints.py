@@ -35,6 +35,7 @@ ODD = {
     "lfm2_biases": "biases",
     "lfm2_moe_plain": "no correction of scores",
     "mellum_dense": "every layer has experts",
+    "minicpm3": "the dims that rotate begin at an odd one",
     "ministral": "windows",
     "mistral": "windows",
     "nemotron_plain": "a tied embedding",
