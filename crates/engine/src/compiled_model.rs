@@ -74,7 +74,7 @@ impl CompiledModel {
         Ok(CompiledModel { devices, graphs, programs, stored: None })
     }
 
-    /// The same graphs for another host.
+    /// Lowers the same graphs for another host.
     pub(crate) fn lowered_for(
         self,
         host: Arc<dyn Device>,

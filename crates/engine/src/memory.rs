@@ -14,7 +14,7 @@ pub(crate) struct Lifetime {
     pub(crate) last: usize,
 }
 
-/// An arena and each lifetime's offset in it, a multiple of the alignment.
+/// How large an arena is, and where in it each lifetime lies. Offsets are multiples of the alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) offsets: Vec<usize>,

@@ -217,7 +217,7 @@ fn update<S: Simd>(
 #[inline(always)]
 fn store<S: Simd>(s: S, lanes: [S::F32; VECTORS], to: &mut [f32]) {
     for (to, lanes) in to.chunks_mut(LANES).zip(lanes) {
-        // SAFETY: the chunk is as long as it says, and no longer than a vector.
+        // SAFETY: the chunk gives its own length, which is at most that of a vector.
         unsafe { s.store_partial(to.as_mut_ptr(), lanes, to.len()) };
     }
 }

@@ -560,7 +560,7 @@ impl<'m> BatchOperands<'m> {
         BatchOperands::from_views([0, 1, 2].map(|i| view(call, first + i)))
     }
 
-    /// Row offsets, cache lengths and page table.
+    /// Reads the operands row offsets, cache lengths and page table.
     pub(super) fn from_views(views: [View<'m>; 3]) -> BatchOperands<'m> {
         let [row_offsets, cache_lengths, page_table] = views.map(|view| elements(view.bytes));
         BatchOperands { row_offsets, cache_lengths, page_table }

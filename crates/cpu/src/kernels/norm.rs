@@ -100,7 +100,7 @@ pub(super) fn sum<S: Simd, const SQUARED: bool>(s: S, x: &[f32], mean: f32) -> f
         }
     }
     for (chunk, sum) in groups.remainder().chunks(LANES).zip(&mut sums) {
-        // SAFETY: the chunk is as long as it says. The mean is partial too, so that lanes beyond stay 0.
+        // SAFETY: the chunk gives its own length, which is at most that of a vector. The mean is partial too, so that lanes beyond stay 0.
         let value = unsafe {
             let mut means = [0f32; LANES];
             s.store_partial(means.as_mut_ptr(), mean, chunk.len());

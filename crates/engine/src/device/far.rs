@@ -44,7 +44,7 @@ pub trait FarKernel: Send + Sync {
     /// Adds the work of a call to the device's own recorder. What is recorded follows from shapes and places alone.
     ///
     /// # Errors
-    /// If it cannot be, in words.
+    /// If the device cannot record the call, in words.
     fn record(&self, call: &FarCall<'_>, recorder: &mut dyn Any) -> Result<(), String>;
 }
 
@@ -61,7 +61,7 @@ pub trait Segment: Send {
 pub struct FarStep<'a> {
     /// What computes it.
     pub kernel: &'a dyn FarKernel,
-    /// On what.
+    /// The operands and results that it computes with.
     pub call: FarCall<'a>,
 }
 
@@ -122,7 +122,7 @@ impl FarBytes {
         }
     }
 
-    /// Copies them over as many of the same device.
+    /// Copies these bytes over as many other bytes of the same device.
     pub(crate) fn copy_to(&self, to: &FarBytes) -> Result<(), Error> {
         Ok(to.memory.copy(&*self.memory, &[[self.start, to.start, self.len]])?)
     }
@@ -134,7 +134,7 @@ impl FarBytes {
         Ok(copy)
     }
 
-    /// The bytes from one to another of these.
+    /// Gives a part of these bytes, which share their memory: from byte `start` up to byte `end`.
     pub(crate) fn part(&self, start: usize, end: usize) -> FarBytes {
         assert!(start <= end && end <= self.len, "a part lies within its memory");
         FarBytes { memory: Arc::clone(&self.memory), start: self.start + start, len: end - start }

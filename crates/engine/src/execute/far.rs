@@ -50,8 +50,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Refuses a call of a device's kernel as the host's kernel would, which sees what the host has of the inputs. The
-/// first step that is refused, and why.
+/// Checks the data of a device's steps by the host's kernels, which read the host's copies of the inputs. Fails with the first
+/// step that is refused, and why.
 pub(super) fn check(
     plan: &Plan,
     frame: &Frame,

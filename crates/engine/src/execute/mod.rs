@@ -58,8 +58,10 @@ impl<'r> Execution<'r, '_> {
         match work {
             PartWork::Plan { plan, inputs, outputs, copies } => {
                 let frame = self.frame(plan, bindings)?;
-                far::check(plan, &frame, copies, self.program, values)
-                    .map_err(|(step, message)| self.refused(plan, step, message))?;
+                if plan.far.is_some() {
+                    far::check(plan, &frame, copies, self.program, values)
+                        .map_err(|(step, message)| self.refused(plan, step, message))?;
+                }
                 let made = self.plan(plan, &frame, borrow(values, inputs, |i| plan.inputs[i].written))?;
                 bindings.clone_from(&frame.bindings);
                 put(values, outputs, made);

@@ -310,7 +310,7 @@ impl Buffer {
     /// Access to the bytes where they are, to read or to write them there, if that is the memory of a device.
     ///
     /// # Errors
-    /// As [`Buffer::read`] and [`Buffer::write`].
+    /// If [`Buffer::read`] or, for bytes that are to be written, [`Buffer::write`] is refused.
     pub fn hold_far(&self, written: bool) -> Result<Option<FarGuard>, Error> {
         self.check_contiguous()?;
         if written {

@@ -622,7 +622,7 @@ fn shift(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
 }
 
-/// Positions that some rows see, or that all of them do.
+/// Says which positions of a range are meant: those that all rows see, or those before and after that only some see.
 #[derive(Clone, Copy)]
 enum Part {
     Before,
@@ -630,13 +630,13 @@ enum Part {
     After,
 }
 
-/// Sums of values, weighted.
+/// Where weighted sums of values are added up.
 struct Sums<'a, T> {
     /// `[16, stride]` each, of which the first `dims` are summed.
     values: &'a [*const T; TILES],
     stride: usize,
     dims: usize,
-    /// Weights, [`SCORES_STRIDE`] a row.
+    /// The weights of all rows; each row has [`SCORES_STRIDE`].
     scores: *const f32,
     /// The sums so far, `dims` rounded up to whole vectors a row.
     out: *mut f32,
@@ -649,7 +649,7 @@ impl<T: Scalar> Sums<'_, T> {
     /// not do, as the value may be infinite.
     ///
     /// # Safety
-    /// The positions lie in tiles that `values` has, and `scores` and `out` have the rows.
+    /// `values` has the tiles of all visible positions, and `scores` and `out` have a row for each item of `visible`.
     #[inline(always)]
     unsafe fn add_visible<S: Simd>(&self, s: S, visible: &[(usize, usize)]) {
         let common = visible.iter().fold((0, RANGE), |all, row| (all.0.max(row.0), all.1.min(row.1)));
@@ -740,7 +740,7 @@ impl<T: Scalar> Sums<'_, T> {
     /// Adds `C` vectors of dims from `dim` on; fewer than sixteen dims where they are `PARTIAL`.
     ///
     /// # Safety
-    /// As [`Sums::add_visible`], and the dims exist.
+    /// What [`Sums::add_visible`] asks for holds, and each sum has these dims.
     #[inline(always)]
     unsafe fn add_dims<S: Simd, const R: usize, const C: usize, const PARTIAL: bool>(
         &self,

@@ -168,7 +168,7 @@ pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
         }
     }
     for (chunk, sum) in groups.remainder().chunks(16).zip(&mut sums) {
-        // SAFETY: the chunk is as long as it says.
+        // SAFETY: the chunk gives its own length, which is at most that of a vector.
         let value = unsafe { s.load_partial(chunk.as_ptr(), chunk.len()) };
         *sum = s.fma(value, value, *sum);
     }
