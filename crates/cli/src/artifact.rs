@@ -26,7 +26,7 @@ pub(crate) fn show(path: &Path, show: &Show) -> anyhow::Result<()> {
     let bad = |error: engine::Error| BadModel(error.to_string());
     let artifact = Artifact::open(path).map_err(bad)?;
     artifact.verify().map_err(bad)?;
-    let session = model::session(1)?;
+    let session = model::session(1, [])?;
     let compiled = session.compile(path).map_err(|error| error.to_string());
     let mut out = std::io::stdout().lock();
     if show.json {

@@ -40,15 +40,26 @@ pub(crate) struct ModelSource {
 }
 
 impl ThreadArguments {
-    /// A session on the CPU.
-    pub(crate) fn session(self) -> anyhow::Result<InferenceSession> {
-        session(self.threads)
+    /// A session on the devices of configurations and the CPU.
+    pub(crate) fn session<'c>(
+        self,
+        configs: impl IntoIterator<Item = &'c PipelineConfig>,
+    ) -> anyhow::Result<InferenceSession> {
+        session(self.threads, configs)
     }
 }
 
-/// A session on so many threads of the CPU; 0 is one per core.
-pub(crate) fn session(threads: usize) -> anyhow::Result<InferenceSession> {
-    let builder = InferenceSession::builder().device(Arc::new(Cpu::new(threads)));
+/// A session on the devices of configurations, and on so many threads of the CPU; 0 is one per core.
+pub(crate) fn session<'c>(
+    threads: usize,
+    configs: impl IntoIterator<Item = &'c PipelineConfig>,
+) -> anyhow::Result<InferenceSession> {
+    let mut builder = InferenceSession::builder();
+    for config in configs {
+        let devices = config.devices_of(&PLATFORM)?;
+        builder = builder.devices(devices.into_iter().filter(|device| !device.is_host()));
+    }
+    let builder = builder.device(Arc::new(Cpu::new(threads)));
     Ok(builder.compile_cache(CompileCache::user()).build()?)
 }
 

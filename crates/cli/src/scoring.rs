@@ -99,9 +99,9 @@ impl ScoringArguments {
                 "no model: name a classifier first or with --model; the built-in one only generates text";
             return Err(Usage(message.into()).into());
         }
-        let session = self.threads.session()?;
         let progress = Progress::new(self.quiet);
         let plan = source.plan_and_fetch(&progress)?;
+        let session = self.threads.session([plan.config()])?;
         if !self.quiet {
             source.warn(&plan);
         }

@@ -1,7 +1,7 @@
 //! Weights as a program reads them.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ impl BoundWeight {
 
 /// The weights of a program in the order of its slots.
 pub(crate) struct BoundWeights {
+    /// Those of no other binding of this process have it.
+    pub(crate) number: u64,
     weights: Vec<BoundWeight>,
     /// The files that some of them lie in, each once.
     files: Vec<Arc<MappedFile>>,
@@ -78,8 +80,10 @@ impl BoundWeights {
             BoundWeight::Packed(packed, _) => device.file_of(packed).map(|_| packed.clone()),
             BoundWeight::Raw(_) | BoundWeight::Far(_) => None,
         });
+        static BINDINGS: AtomicU64 = AtomicU64::new(0);
+        let number = BINDINGS.fetch_add(1, Ordering::Relaxed);
         let (was_called, packing_time) = (AtomicBool::new(false), OnceLock::new());
-        BoundWeights { late: late.collect(), weights, files, was_called, packing_time, device }
+        BoundWeights { number, late: late.collect(), weights, files, was_called, packing_time, device }
     }
 
     /// Checks the files before a call. The first call packs late weights for itself, in little memory, and the second packs them

@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use graph::Graph;
-use tensor::{AlignedBytes, Tensor};
+use tensor::Tensor;
 
 use crate::artifact::{
     ALIGNMENT, Header, ModelRecord, PREAMBLE, SectionRecord, SourceRecord, StoredWeights, WeightRecord,
@@ -140,7 +140,9 @@ impl<'p> Writer<'p> {
         let known: HashSet<(&SourceRecord, &Option<String>)> =
             self.header.weights.iter().map(|known| (&known.source, &known.layout)).collect();
         let is_read_plain = |slot: &WeightSlot| {
-            let same = |other: &&WeightSlot| other.source.name() == slot.source.name() && other.ty == slot.ty;
+            let same = |other: &&WeightSlot| {
+                other.source.name() == slot.source.name() && other.ty.here() == slot.ty.here()
+            };
             program.weights.iter().filter(same).any(|other| other.packing.is_none())
         };
         let is_missing = |slot: &WeightSlot| match self.source(slot) {
@@ -164,11 +166,7 @@ impl<'p> Writer<'p> {
         let source = self.source(slot).expect("asked for by `missing`");
         let section = match weight {
             BoundWeight::Raw(tensor) => self.section(tensor.bytes())?,
-            BoundWeight::Far(stored) => {
-                let mut bytes = AlignedBytes::try_zeroed(stored.len)?;
-                stored.memory.read(stored.start, &mut bytes)?;
-                self.section(&bytes)?
-            }
+            BoundWeight::Far(stored) => self.section(&stored.copied_here()?)?,
             BoundWeight::Packed(packed, _) => {
                 let bytes = program.device_of(slot).save_packed(packed).map_err(|message| Error::Weight {
                     name: slot.source.name().unwrap_or("a constant").to_string(),
@@ -177,7 +175,7 @@ impl<'p> Writer<'p> {
                 self.section(&bytes)?
             }
         };
-        let (ty, layout) = (slot.ty.to_string(), slot.packing.clone());
+        let (ty, layout) = (slot.ty.here().to_string(), slot.packing.clone());
         self.header.weights.push(WeightRecord { source, ty, layout, section });
         Ok(())
     }

@@ -309,8 +309,7 @@ impl Placing<'_> {
         let mut here = Graph::new(region.name());
         let mut values: HashMap<Value, Value> = HashMap::new();
         for input in region.inputs() {
-            let ty = Type { device: DeviceRef::Cpu, ..region.ty(input.value).clone() };
-            values.insert(input.value, here.input(&input.name, ty));
+            values.insert(input.value, here.input(&input.name, region.ty(input.value).here()));
         }
         for (_, node) in region.nodes() {
             let inputs: Vec<Value> = node.inputs.iter().map(|input| values[input]).collect();
@@ -319,10 +318,7 @@ impl Placing<'_> {
                 continue;
             }
             let op = match &node.op {
-                Op::Weight(weight) => {
-                    let ty = Type { device: DeviceRef::Cpu, ..weight.ty.clone() };
-                    Weight { ty, ..weight.clone() }.into()
-                }
+                Op::Weight(weight) => Weight { ty: weight.ty.here(), ..weight.clone() }.into(),
                 op => self.on(op, DeviceRef::Cpu)?,
             };
             let outputs = here.push_from(op, &inputs, node.location.clone())?;

@@ -51,6 +51,12 @@ impl Type {
         Type { kind: Kind::Buffer, ..Type::new(dtype, shape) }
     }
 
+    /// The same on the host.
+    #[must_use]
+    pub fn here(&self) -> Type {
+        Type { device: DeviceRef::Cpu, ..self.clone() }
+    }
+
     /// A tensor of the same dtype and device with another shape.
     pub fn with_shape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Type {
         Type { kind: Kind::Tensor, shape: shape.into_iter().map(Into::into).collect(), ..self.clone() }

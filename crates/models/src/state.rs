@@ -91,8 +91,7 @@ pub(crate) struct Location {
 impl State {
     /// Bytes that each token takes in caches of a dtype.
     pub fn bytes_per_token(&self, cache_dtype: DType) -> usize {
-        let elements: usize = self.per_token.iter().map(KeyValueCache::elements_per_token).sum();
-        elements * cache_dtype.block().bytes
+        self.per_token.iter().map(|cache| cache.bytes_per_token(cache_dtype)).sum()
     }
 
     /// Bytes that a slot takes: what is kept of one sequence in addition to its tokens.
@@ -111,8 +110,9 @@ impl SequenceState {
 }
 
 impl KeyValueCache {
-    fn elements_per_token(&self) -> usize {
-        self.parts() * self.layers * self.kv_heads * self.head_dim
+    /// Bytes that each token takes in caches of a dtype.
+    pub fn bytes_per_token(&self, cache_dtype: DType) -> usize {
+        self.parts() * self.layers * self.kv_heads * self.head_dim * cache_dtype.block().bytes
     }
 
     fn parts(&self) -> usize {

@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyFloat, PyInt, PySlice, PyTuple, PyType};
 use pyo3::{IntoPyObjectExt, intern};
 
+use crate::device::Device;
 use crate::error::driver_error;
 use crate::running::{detached, guarded};
 use crate::{dlpack, dtype};
@@ -19,13 +20,22 @@ pub(crate) struct Buffer(pub(crate) driver::Buffer);
 
 #[pymethods]
 impl Buffer {
+    /// Without a device, on the host.
     #[staticmethod]
-    #[pyo3(signature = (code, shape, pinned))]
-    fn zeros(py: Python<'_>, code: u8, shape: Vec<i64>, pinned: bool) -> PyResult<Buffer> {
+    #[pyo3(signature = (code, shape, device, pinned))]
+    fn zeros(
+        py: Python<'_>,
+        code: u8,
+        shape: Vec<i64>,
+        device: Option<&Device>,
+        pinned: bool,
+    ) -> PyResult<Buffer> {
         let (dtype, shape) = (dtype::from_code(code)?, to_shape(&shape)?);
-        let make = || match pinned {
-            true => driver::Buffer::pinned(dtype, shape),
-            false => driver::Buffer::try_zeros(dtype, shape),
+        let device = device.map(Device::get).transpose()?.filter(|device| !device.is_host());
+        let make = || match (&device, pinned) {
+            (Some(device), _) => driver::Buffer::zeros_on(device.allocator(), dtype, shape),
+            (None, true) => driver::Buffer::pinned(dtype, shape),
+            (None, false) => driver::Buffer::try_zeros(dtype, shape),
         };
         detached(py, make)?.map(Buffer).map_err(driver_error)
     }
@@ -165,6 +175,19 @@ impl Buffer {
 
     fn copy(&self, py: Python<'_>) -> PyResult<Buffer> {
         detached(py, || self.0.copy())?.map(Buffer).map_err(driver_error)
+    }
+
+    /// The elements on a device: the same buffer if it is there.
+    fn to(&self, py: Python<'_>, device: &Device) -> PyResult<Buffer> {
+        let device = device.get()?;
+        detached(py, || self.0.to(device.allocator()))?.map(Buffer).map_err(driver_error)
+    }
+
+    /// The id of the accelerator that the memory is of; -1 for the host.
+    #[getter]
+    fn device_id(&self) -> i32 {
+        let device = self.0.device();
+        if device.is_host() { -1 } else { device.id() }
     }
 
     fn inplace_copy_from(&self, py: Python<'_>, source: &Buffer) -> PyResult<()> {

@@ -15,7 +15,7 @@ from perihelion import _perihelion
 from perihelion._tracebacks import shorten_methods
 from perihelion.dtype import DType
 
-from .driver import CPU, Device, DeviceStream
+from .driver import CPU, Accelerator, Device, DeviceStream
 
 __all__ = ["Buffer", "DLPackArray", "load_max_buffer"]
 
@@ -69,8 +69,8 @@ class Buffer(_perihelion.BufferProtocol):
     def __init__(
         self, dtype: DType, shape: Sequence[int], device: Device | None = None, pinned: bool = False
     ) -> None:
-        _check_host(device)
-        self._native = _perihelion.Buffer.zeros(DType(dtype).value, list(shape), pinned)
+        native = None if device is None else device._native
+        self._native = _perihelion.Buffer.zeros(DType(dtype).value, list(shape), native, pinned)
 
     @staticmethod
     def zeros(
@@ -93,8 +93,8 @@ class Buffer(_perihelion.BufferProtocol):
         >>> Buffer.scalar(2.5, DType.bfloat16).item()
         2.5
         """
-        _check_host(device)
-        return _wrap(_perihelion.Buffer.scalar(DType(dtype).value, value))
+        scalar = _wrap(_perihelion.Buffer.scalar(DType(dtype).value, value))
+        return scalar if device is None else scalar.to(device)
 
     @staticmethod
     def from_numpy(arr: npt.NDArray[Any]) -> Buffer:
@@ -191,7 +191,8 @@ class Buffer(_perihelion.BufferProtocol):
     @property
     def device(self) -> Device:
         """Where the memory is."""
-        return CPU()
+        id = self._native.device_id
+        return CPU() if id == -1 else Accelerator(id)
 
     @property
     def stream(self) -> DeviceStream:
@@ -214,7 +215,7 @@ class Buffer(_perihelion.BufferProtocol):
         return self._native.pinned
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """The elements as an array over the same memory, which can be written; a read-only buffer is copied.
+        """The elements as an array over the same memory, which can be written. A copy if the buffer is read-only, or on an accelerator.
 
         8-bit floats are shown as their bytes. A program that imports `ml_dtypes` gets arrays of its `bfloat16`,
         which are copies if the buffer has gaps.
@@ -222,6 +223,8 @@ class Buffer(_perihelion.BufferProtocol):
         Raises:
             ValueError: NumPy has no such dtype, as for bfloat16.
         """
+        if not self.is_host:
+            return self.to(CPU()).to_numpy()
         if self.dtype is DType.bfloat16:
             try:
                 # NumPy knows the name once ml_dtypes is imported.
@@ -260,9 +263,10 @@ class Buffer(_perihelion.BufferProtocol):
         return self if self.is_contiguous else self.copy()
 
     def copy(self, device: Device | None = None) -> Buffer:
-        """The same elements, row-major, in memory of their own."""
-        _check_host(device)
-        return _wrap(self._native.copy())
+        """The same elements, row-major, in memory of their own: on a device, or where these are."""
+        if device is None or device == self.device:
+            return _wrap(self._native.copy())
+        return self.to(device)
 
     @overload
     def to(self, device: Device) -> Buffer: ...
@@ -273,8 +277,7 @@ class Buffer(_perihelion.BufferProtocol):
     def to(self, device: Device | Sequence[Device]) -> Buffer | list[Buffer]:
         """The elements on a device, or on each of several: the buffer itself where it is already, else a copy."""
         if isinstance(device, Device):
-            _check_host(device)
-            return self
+            return self if device == self.device else _wrap(self._native.to(device._native))
         return [self.to(one) for one in device]
 
     def inplace_copy_from(self, src: Buffer) -> None:
@@ -330,6 +333,8 @@ class Buffer(_perihelion.BufferProtocol):
         return native.dlpack(max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        if not self.is_host:
+            raise BufferError(f"the buffer is on {self.device}: copy it with `to` first")
         return (1, 0)
 
     def __buffer__(self, flags: int, /) -> memoryview:
@@ -351,7 +356,7 @@ class Buffer(_perihelion.BufferProtocol):
         return self._bytes().tobytes()
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        data = self.contiguous()._bytes()
+        data = self._bytes()
         stored = pickle.PickleBuffer(data.data) if protocol >= 5 else data.tobytes()
         return _rebuild, (self.dtype, self.shape, stored)
 
@@ -363,7 +368,7 @@ class Buffer(_perihelion.BufferProtocol):
 
     def _bytes(self) -> npt.NDArray[np.uint8]:
         """All bytes in row-major order; the buffer's own if it has no gaps."""
-        rows = self.contiguous()
+        rows = self.to(CPU()).contiguous()
         size = rows.num_elements * rows.dtype.size_in_bits // 8
         return np.asarray(rows._native.view(DType.uint8.value, [size]))
 
@@ -391,12 +396,6 @@ def _rebuild(dtype: DType, shape: tuple[int, ...], data: Any) -> Buffer:
     if stored.__array_interface__["data"][0] % dtype.align:
         stored = stored.copy()
     return Buffer.from_dlpack(stored).view(dtype, shape)
-
-
-def _check_host(device: Device | None) -> None:
-    """Refuses a device that buffers cannot be on."""
-    if device is not None and not device.is_host:
-        raise ValueError(f"buffers on {device} are not supported, only on the CPU")
 
 
 # Others are quick, and one frame.

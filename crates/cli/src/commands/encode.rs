@@ -138,9 +138,9 @@ fn open(arguments: &Arguments, source: &ModelSource) -> anyhow::Result<Embedder>
             "no model: name an embedding model first or with --model; the built-in one only generates text";
         return Err(Usage(message.into()).into());
     }
-    let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
     let plan = source.plan_and_fetch(&progress)?;
+    let session = arguments.threads.session([plan.config()])?;
     if !arguments.quiet {
         source.warn(&plan);
     }

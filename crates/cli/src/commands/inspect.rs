@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return artifact::show(path, &Show { weights: tensors, plan, json });
     }
     // Nothing is computed, so one thread is enough.
-    let session = model::session(1)?;
+    let session = model::session(1, [])?;
     let source = arguments.model.source()?;
     let plan = source.open(&Progress::new(true))?;
     plan.expect_graph("peri inspect")?;

@@ -82,7 +82,7 @@ impl Report {
         };
         let weights = Some(checkpoint.weights().bytes());
         // Nothing is computed, so one thread is enough.
-        let compiled = model::compile(&model::session(1)?, plan.clone())?;
+        let compiled = model::compile(&model::session(1, [plan.config()])?, plan.clone())?;
         let memory = compiled.model().and_then(|model| model.programs().next()).map(Program::weight_memory);
         Ok(Report { model, plan, files, weights, memory })
     }

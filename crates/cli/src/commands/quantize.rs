@@ -141,7 +141,7 @@ fn save(
     let checkpoint = plan.checkpoint().expect("it was quantized");
     let quantizer = checkpoint.quantizer().expect("it was quantized");
     let written = Quantized::of(quantizer, checkpoint);
-    let session = arguments.threads.session()?;
+    let session = arguments.threads.session([plan.config()])?;
     let compiled = model::compile(&session, plan)?;
     model::load_and_drop(compiled, &session, progress)?;
     Ok(written)
@@ -157,7 +157,7 @@ fn measure(
     let text = std::fs::read_to_string(path)
         .map_err(|error| Usage(format!("cannot read {}: {error}; give a text in UTF-8", path.display())))?;
     let tokens = plan.tokenizer()?.encode(&text, AddSpecial::Yes, ParseSpecial::No)?;
-    let session = arguments.threads.session()?;
+    let session = arguments.threads.session([plan.config()])?;
     let show = &mut |done| progress.phase(format!("importance: token {done} of {}", tokens.len()));
     let window = arguments.importance_window.get();
     Ok(pipelines::measure_importance(&session, checkpoint, &tokens, window, show)?)

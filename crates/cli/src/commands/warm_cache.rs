@@ -81,7 +81,7 @@ fn warm(arguments: &Arguments) -> anyhow::Result<Warmed> {
         let text = path.to_str().ok_or_else(|| Usage("--target is not UTF-8".into()))?;
         source.set("save_to_serialized_model_path", &text.into())?;
     }
-    let session = arguments.threads.session()?;
+    let session = arguments.threads.session([source.config()])?;
     let target = arguments.compile_for.as_deref().map(|text| target(text, &session)).transpose()?;
     if target.is_some() && source.config().save_to_serialized_model_path.is_none() {
         return Err(Usage("--compile-for makes a file: name it with --target".into()).into());

@@ -57,9 +57,10 @@ impl StoredWeights {
 
     /// The stored weight for a slot, of its type: in its layout, or else as graphs describe it.
     pub(crate) fn find(&self, slot: &WeightSlot) -> Option<StoredWeight> {
-        let forms = self.forms(slot);
+        // Wherever it is read.
+        let (forms, ty) = (self.forms(slot), slot.ty.here());
         let with =
-            |layout: &Option<String>| forms.iter().find(|form| form.layout == *layout && form.ty == slot.ty);
+            |layout: &Option<String>| forms.iter().find(|form| form.layout == *layout && form.ty == ty);
         let form = with(&slot.packing).or_else(|| with(&None))?;
         let bytes = self.artifact.section(form.section).len();
         Some(StoredWeight { section: form.section, is_packed: form.layout.is_some(), bytes })

@@ -133,7 +133,7 @@ fn packings_left<'p>(program: &'p Program, found: &[(usize, Found)]) -> BTreeMap
 fn there(device: &dyn Device, bound: BoundWeight) -> Result<BoundWeight, Error> {
     let (Some(far), BoundWeight::Raw(tensor)) = (device.far(), &bound) else { return Ok(bound) };
     let there = FarBytes::allocate(far.allocator(), tensor.bytes().len())?;
-    there.memory.write(&[(0, tensor.bytes())])?;
+    there.write(tensor.bytes())?;
     Ok(BoundWeight::Far(there))
 }
 

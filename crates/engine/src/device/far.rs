@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use tensor::{Allocation, Allocator, DType, FarMemory, Shape};
+use tensor::{AlignedBytes, Allocation, Allocator, DType, FarMemory, Shape};
 
 use crate::{Error, NodeTypes, PackedWeight};
 
@@ -132,6 +132,23 @@ impl FarBytes {
         let copy = FarBytes::allocate(self.memory.allocator(), self.len)?;
         self.copy_to(&copy)?;
         Ok(copy)
+    }
+
+    /// Overwrites the bytes with as many of the host.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self.memory.write(&[(self.start, bytes)])?)
+    }
+
+    /// Copies the bytes to as many of the host.
+    pub(crate) fn read(&self, into: &mut [u8]) -> Result<(), Error> {
+        Ok(self.memory.read(self.start, into)?)
+    }
+
+    /// The same bytes in the host's memory.
+    pub(crate) fn copied_here(&self) -> Result<AlignedBytes, Error> {
+        let mut bytes = AlignedBytes::try_zeroed(self.len)?;
+        self.read(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Gives a part of these bytes, which share their memory: from byte `start` up to byte `end`.

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use graph::{Op, Type};
-use tensor::{AlignedBytes, Bytes, DType, DeviceSpec, MappedFile, Shape, Tensor};
+use tensor::{AlignedBytes, Allocator, Bytes, DType, DeviceSpec, HostAllocator, MappedFile, Shape, Tensor};
 
 use crate::host::{self, DeviceStats};
 use crate::{DeviceSettings, Error, Far, Target};
@@ -128,6 +128,11 @@ pub trait Device: Send + Sync {
     /// [`Device::kernel`] is not asked.
     fn far(&self) -> Option<&dyn Far> {
         None
+    }
+
+    /// Gives its memory.
+    fn allocator(&self) -> &dyn Allocator {
+        self.far().map_or(&HostAllocator, |far| far.allocator())
     }
 
     /// The layout in which the kernel of `node` wants its weight operand `position`, if not as it is stored.

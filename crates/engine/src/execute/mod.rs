@@ -14,8 +14,7 @@ use tensor::{DType, Shape, Tensor};
 use self::far::FarRegions;
 use self::held::{borrow, empty, put, results, state, weight};
 use crate::block::{Block, BlockPart, Control, PartOperand, PartStep, PartWork, SizesPart};
-use crate::bound_weight::BoundWeight;
-use crate::device::far::FarBytes;
+use crate::bound_weight::BoundWeights;
 use crate::frame::{Array, Frame};
 use crate::plan::{Plan, PlanStep};
 use crate::run::{self, Hooks, Memory};
@@ -27,7 +26,7 @@ pub(crate) use self::held::{Held, HeldMemory, Made, MadeMemory};
 /// One call of a program that is more than one plan.
 pub(crate) struct Execution<'r, 'h> {
     pub(crate) program: &'r Program,
-    pub(crate) weights: &'r [BoundWeight],
+    pub(crate) weights: &'r BoundWeights,
     /// Of each plan, the most recently used first.
     pub(crate) frames: &'r [Mutex<Vec<Arc<Frame>>>],
     pub(crate) workspace: &'r mut Workspace,
@@ -68,7 +67,7 @@ impl<'r> Execution<'r, '_> {
             }
             PartWork::Transfer { moves, device } => {
                 let device = self.program.devices.at(*device).and_then(|device| device.far());
-                far::transfer(device, moves, values)?;
+                far::transfer(device, moves, values, &mut self.workspace.far)?;
             }
             PartWork::Sizes(part) => {
                 let sizes = self.sizes(part, values)?;
@@ -100,7 +99,7 @@ impl<'r> Execution<'r, '_> {
         Ok(frame)
     }
 
-    fn plan(&mut self, plan: &Plan, frame: &Frame, inputs: Vec<Held<'_>>) -> Result<Vec<Made>, Error> {
+    fn plan(&mut self, plan: &Plan, frame: &Arc<Frame>, inputs: Vec<Held<'_>>) -> Result<Vec<Made>, Error> {
         if let Some(device) = &plan.far {
             return self.far_plan(plan, frame, &**device, &inputs);
         }
@@ -134,27 +133,44 @@ impl<'r> Execution<'r, '_> {
     fn far_plan(
         &mut self,
         plan: &Plan,
-        frame: &Frame,
+        frame: &Arc<Frame>,
         device: &dyn Device,
         inputs: &[Held<'_>],
     ) -> Result<Vec<Made>, Error> {
-        let far = device.far().expect("the plan is a device's");
-        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
-        let outputs = arrays.map(|(ty, shape)| {
+        let allocator = device.far().expect("the plan is a device's").allocator();
+        let workspace = &mut self.workspace.far;
+        let mut regions = vec![workspace.reserve(allocator, frame.arena)?];
+        let mut made = Vec::with_capacity(plan.outputs.len());
+        for (ty, &shape) in plan.outputs.iter().zip(&frame.output_shapes) {
             let bytes = ty.dtype.bytes_for(shape.elements()).expect("frames have whole blocks");
-            FarBytes::allocate(far.allocator(), bytes)
-        });
-        let outputs: Vec<FarBytes> = outputs.collect::<Result<_, Error>>()?;
-        let mut regions = vec![self.workspace.reserve_far(far.allocator(), frame.arena)?];
-        regions.extend(outputs.iter().cloned());
+            let output = workspace.take(allocator, bytes)?;
+            regions.push(output.clone());
+            made.push((Array { dtype: ty.dtype, shape }, MadeMemory::Far(output)));
+        }
         let written = |i: usize| plan.inputs[i].written;
         regions.extend((0..inputs.len()).filter(|&i| written(i)).map(|i| inputs[i].far().clone()));
         let inputs = inputs.iter().enumerate().map(|(i, input)| (!written(i)).then(|| input.far().clone()));
         let memory = FarRegions { regions, inputs: inputs.collect(), weights: self.weights };
-        far::run(plan, frame, device, &memory, self.hooks)?;
-        let arrays = plan.outputs.iter().zip(&frame.output_shapes);
-        let arrays = arrays.map(|(ty, &shape)| Array { dtype: ty.dtype, shape });
-        Ok(arrays.zip(outputs.into_iter().map(MadeMemory::Far)).collect())
+        match self.hooks.watch {
+            Some(_) => self.watch(plan, frame, device, &memory)?,
+            None => far::run(plan, frame, device, &memory, self.hooks, workspace)?,
+        }
+        Ok(made)
+    }
+
+    /// Runs the steps of a plan on a device one by one.
+    fn watch(
+        &mut self,
+        plan: &Plan,
+        frame: &Frame,
+        device: &dyn Device,
+        memory: &FarRegions<'_>,
+    ) -> Result<(), Error> {
+        for (i, step) in plan.steps.iter().zip(&frame.steps).enumerate() {
+            far::run_watched(plan.first_step + i, step, device, memory, self.hooks)?
+                .map_err(|message| self.refused(plan, i, message))?;
+        }
+        Ok(())
     }
 
     fn sizes(&mut self, part: &SizesPart, values: &mut [Option<Held<'_>>]) -> Result<Vec<usize>, Error> {

@@ -112,6 +112,7 @@ impl Model {
         let mut workspace = self.workspace(0)?;
         let mut execution = Execution { program, weights, frames, workspace: &mut workspace, hooks };
         let results = execution.block(&program.root, held.collect());
+        workspace.far.end_call();
         // What was asked of a device is done before its memory is let go, also after an error.
         let ended = program.devices.far.iter().try_for_each(|device| device.synchronize());
         lock(&self.shared.workspaces).push(workspace);

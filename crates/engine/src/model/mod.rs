@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use graph::{DeviceRef, Graph, Type};
-use tensor::{Allocator, Buffer, HostAllocator};
+use tensor::{Allocator, Buffer};
 
 use crate::bind::{self, Sources};
 use crate::bound_weight::{BoundWeight, BoundWeights};
@@ -212,8 +212,7 @@ impl Model {
     /// # Panics
     /// If the model does not run on it.
     pub fn allocator(&self, device: DeviceRef) -> &dyn Allocator {
-        let found = self.program().devices.at(device).expect("a device of the model");
-        found.far().map_or(&HostAllocator, |far| far.allocator())
+        self.program().devices.at(device).expect("a device of the model").allocator()
     }
 
     /// Where each output lies.

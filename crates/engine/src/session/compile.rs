@@ -36,7 +36,7 @@ pub struct CompileOptions {
     /// The kind of machine to compile for, attached or not; `None` is the session's preferred device. What is compiled for a
     /// machine that is not here can be printed and exported, with weights too. An artifact is read as such a machine would.
     pub target: Option<Target>,
-    /// Where nodes run, if the session has a device with memory of its own.
+    /// Where nodes run, if the session has a device with memory of its own. Artifacts do not hold it.
     pub placement: Placement,
 }
 
@@ -70,7 +70,7 @@ impl InferenceSession {
         options: &CompileOptions,
     ) -> Result<CompiledModel, Error> {
         self.compile_by(source.into(), options, &|artifact, extensions, devices| {
-            self.read(artifact, extensions, devices)
+            self.read(artifact, extensions, devices, options.placement)
         })
     }
 
@@ -106,14 +106,14 @@ impl InferenceSession {
         settings.exact_activations = options.exact_activations.unwrap_or(settings.exact_activations);
         // Who watches a graph on its way wants it to go that way; and entries do not know where nodes were made.
         let watched = self.debug().pre_jit() || self.debug().ir_output_dir().is_some();
-        // Nor do they know devices besides the host.
-        let watched = watched || settings.source_tracebacks || !far(devices).is_empty();
+        let watched = watched || settings.source_tracebacks;
         match &self.cache {
             Some(cache) if options.cache == CacheUse::Use && !watched && cache.takes(graphs) => {
                 let device = extensions.used_by(graphs).on(host(devices), settings.assert_level);
                 let key = cache.key(graphs, &options.passes, &settings, &*device);
+                let read = |entry: &Artifact| self.read(entry, &extensions, devices, options.placement);
                 let make = || self.build(graphs, devices, options, &extensions, &settings);
-                cache.find_or_make(&key, &|entry| self.read(entry, &extensions, devices), &make)
+                cache.find_or_make(&key, &read, &make)
             }
             _ => self.build(graphs, devices, options, &extensions, &settings),
         }
@@ -179,12 +179,14 @@ impl InferenceSession {
         Ok(graph)
     }
 
-    /// Reads the compiled model of an artifact for the first of the devices that can run it.
+    /// Reads the compiled model of an artifact for the first of the devices that can run it, its nodes placed as compiled ones
+    /// are.
     pub(super) fn read(
         &self,
         artifact: &Artifact,
         extensions: &Extensions,
         devices: &[Arc<dyn Device>],
+        placement: Placement,
     ) -> Result<CompiledModel, Error> {
         let device = artifact.choose(devices, extensions)?;
         let (graphs, constants) = artifact.graphs()?;
@@ -198,7 +200,7 @@ impl InferenceSession {
         let extensions = extensions.used_by(&graphs);
         let on = |device: &Arc<dyn Device>| extensions.on(device, settings.assert_level);
         let stored = StoredWeights::of(artifact, constants)?.map(Arc::new);
-        let devices = Devices { host: on(device), far: far(devices), placement: Placement::AsWritten };
+        let devices = Devices { host: on(device), far: far(devices), placement };
         let mut compiled = CompiledModel::lower(devices, graphs, &settings)?;
         if stored
             .as_ref()
@@ -242,7 +244,7 @@ impl InferenceSession {
 }
 
 /// The device that computes whatever no other one does.
-fn host(devices: &[Arc<dyn Device>]) -> &Arc<dyn Device> {
+pub(super) fn host(devices: &[Arc<dyn Device>]) -> &Arc<dyn Device> {
     devices.iter().find(|device| device.far().is_none()).unwrap_or(&devices[0])
 }
 

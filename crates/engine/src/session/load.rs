@@ -69,7 +69,7 @@ impl InferenceSession {
             std::thread::scope(|scope| {
                 // Those that are used are asked for again, and then their fault is told.
                 scope.spawn(|| artifact.verify());
-                self.read(artifact, extensions, devices)
+                self.read(artifact, extensions, devices, options.placement)
             })
         })
     }

@@ -41,6 +41,11 @@ impl InferenceSession {
         &self.devices
     }
 
+    /// The device that computes whatever no other one does.
+    pub fn host(&self) -> &Arc<dyn Device> {
+        compile::host(&self.devices)
+    }
+
     /// The libraries of custom ops that all graphs are compiled with.
     pub fn custom_extensions(&self) -> &Extensions {
         &self.extensions

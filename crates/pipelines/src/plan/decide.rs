@@ -35,8 +35,17 @@ impl<'p> Machine<'p> {
 }
 
 impl Room {
-    fn of(machine: Machine<'_>) -> Room {
-        Room { free: machine.free_memory, cache_limit: None }
+    /// The memory of a machine, or that of the accelerator on which a configuration's model runs, if it tells.
+    fn of(machine: Machine<'_>, config: &PipelineConfig) -> Room {
+        let host = Room { free: machine.free_memory, cache_limit: None, buffer_limit: None };
+        match (config.accelerator(), config.device_of(machine.devices)) {
+            (Some(_), Ok(device)) => Room {
+                free: device.stats().map(|stats| stats.free_memory),
+                buffer_limit: Some(device.max_single_alloc_size()).filter(|&bytes| bytes > 0),
+                ..host
+            },
+            _ => host,
+        }
     }
 }
 
@@ -69,7 +78,10 @@ impl PipelineConfig {
             return Err(Error::Config(problems.0));
         }
         match config.describe(problems.0.is_empty()) {
-            Ok(model) => Plan::decide(config, Arc::new(model), saved, Room::of(machine), problems),
+            Ok(model) => {
+                let room = Room::of(machine, &config);
+                Plan::decide(config, Arc::new(model), saved, room, problems)
+            }
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
@@ -102,7 +114,10 @@ impl PipelineConfig {
         let checkpoint = config.checkpoint(weights, folder);
         let model = checkpoint.and_then(|open| config.description(open, folder.to_path_buf(), Vec::new()));
         match model {
-            Ok(model) => Plan::decide(config, Arc::new(model), saved, Room::of(machine), problems),
+            Ok(model) => {
+                let room = Room::of(machine, &config);
+                Plan::decide(config, Arc::new(model), saved, room, problems)
+            }
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
         }
     }
@@ -177,7 +192,7 @@ impl PipelineConfig {
     }
 
     fn resolve_devices(&mut self, platform: &Platform, problems: &mut Problems) {
-        self.device_specs = self.specs_of(platform);
+        self.device_specs = self.specs();
         if !platform.devices_exist(&self.device_specs) {
             let error = platform.load_devices(&self.device_specs).map(drop).err();
             let fix = error.map(|error| error.to_string()).unwrap_or_default();
@@ -236,8 +251,9 @@ impl PipelineConfig {
         }
     }
 
-    fn memory_request(&self, model: &Description, room: Room, on_host: bool) -> MemoryRequest {
+    fn memory_request(&self, model: &Description, room: Room) -> MemoryRequest {
         let strategy = self.strategy();
+        let cache_bound = room.buffer_limit.map(|bytes| model.outline.cache_bound(bytes, self.kept_dtype()));
         MemoryRequest {
             weights: model.weight_bytes.unwrap_or(0),
             cache_bytes_per_token: model.outline.cache_bytes_per_token(self.kept_dtype()),
@@ -248,11 +264,11 @@ impl PipelineConfig {
             pad_to_multiple_of: if strategy == KVCacheStrategy::Naive { self.pad_to_multiple_of } else { 1 },
             free: room.free,
             utilization: self.gpu_memory_utilization,
-            cache_limit: room.cache_limit,
+            cache_limit: room.cache_limit.into_iter().chain(cache_bound).min(),
             model_length: model.outline.context_length(),
             max_length: self.max_length,
             max_batch: self.max_cache_batch_size,
-            on_host,
+            on_host: self.accelerator().is_none(),
         }
     }
 }
@@ -284,21 +300,23 @@ impl Plan {
             config.enable_prefix_caching = false;
         }
         config.cache_strategy = asked.strategy();
-        let on_host = config.device_specs.first().is_none_or(|spec| spec.is_host());
         if config.max_num_steps == -1 {
-            config.max_num_steps = if on_host { 1 } else { STEPS_OF_ACCELERATORS };
+            config.max_num_steps = if config.accelerator().is_some() { STEPS_OF_ACCELERATORS } else { 1 };
+        }
+        if let (Some(spec), Outline::Transformers(_)) = (config.accelerator(), &model.outline) {
+            problems.add("device_specs", spec, "the engine huggingface runs on the CPU: give cpu");
         }
         if !problems.0.is_empty() {
             return Err(Error::Config(problems.0));
         }
-        let request = config.memory_request(&model, room, on_host);
+        let request = config.memory_request(&model, room);
         let memory = request.plan();
         if let Ok(memory) = &memory {
             config.max_length = Auto::At(memory.max_length);
             config.max_cache_batch_size = Auto::At(memory.max_batch);
             config.max_ce_batch_size = config.max_ce_batch_size.min(memory.max_batch);
         }
-        Ok(Plan { asked, config, model, saved, request, memory, warnings })
+        Ok(Plan { asked, config, model, saved, room, request, memory, warnings })
     }
 }
 

@@ -54,6 +54,7 @@ pub struct Plan {
     model: Arc<Description>,
     /// The artifact of `serialized_model_path`, as it was saved.
     saved: Option<Arc<Identity>>,
+    room: Room,
     request: MemoryRequest,
     memory: Result<MemoryPlan, OutOfMemory>,
     warnings: Vec<String>,
@@ -111,6 +112,17 @@ impl Outline {
         }
     }
 
+    /// The most bytes of cache that buffers of at most so many bytes hold: one buffer for each shape of keys and values.
+    fn cache_bound(&self, buffer: u64, dtype: DType) -> u64 {
+        let Outline::Graph(model) = self else { return u64::MAX };
+        let caches = &model.state.per_token;
+        let Some(largest) = caches.iter().map(|cache| cache.bytes_per_token(dtype)).max() else {
+            return u64::MAX;
+        };
+        let all = u128::from(buffer) * self.cache_bytes_per_token(dtype) as u128 / (largest as u128).max(1);
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+
     fn state_bytes_per_slot(&self) -> u64 {
         match self {
             Outline::Graph(model) => model.state.bytes_per_slot() as u64,
@@ -153,7 +165,7 @@ impl Plan {
             problems.add(field.name, field.text(&asked), fix);
         }
         let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
-        Plan::decide(asked, model, saved, self.request.room(), problems)
+        Plan::decide(asked, model, saved, self.room, problems)
     }
 
     /// The plan of the same model with its weights quantized as they are read. An artifact that is saved of it needs no
@@ -173,7 +185,7 @@ impl Plan {
         other_metadata(quantizer, &checkpoint, &folder)?;
         let asked = PipelineConfig { quantize: Some(options.mix), ..self.asked.clone() };
         let model = Arc::new(asked.description(checkpoint, folder, Vec::new())?);
-        Plan::decide(asked, model, None, self.request.room(), Problems::default())
+        Plan::decide(asked, model, None, self.room, Problems::default())
     }
 
     /// The plan of the same model with a cache of at most `limit` bytes, for models that share a machine. Nothing is read
@@ -183,13 +195,13 @@ impl Plan {
     /// If the settings contradict each other or the model. That a set length does not fit is an error of [`Plan::memory`].
     pub fn with_cache_limit(&self, limit: u64) -> Result<Plan, Error> {
         let (model, saved) = (Arc::clone(&self.model), self.saved.clone());
-        let room = Room { cache_limit: Some(limit), ..self.request.room() };
+        let room = Room { cache_limit: Some(limit), ..self.room };
         Plan::decide(self.asked.clone(), model, saved, room, Problems::default())
     }
 
     /// The limit of [`Plan::with_cache_limit`], if there is one.
     pub fn cache_limit(&self) -> Option<u64> {
-        self.request.cache_limit
+        self.room.cache_limit
     }
 
     /// The lowest limit of [`Plan::with_cache_limit`], in bytes, with which sequences may be as long as here: all bytes of the
@@ -304,6 +316,17 @@ impl Plan {
         self.memory.as_ref().map_err(|error| *error)
     }
 
+    /// Checks that weights which are not loaded yet, and a cache, fit into the memory of the host that is free now, if they are to
+    /// be there. An accelerator refuses what it has no memory for.
+    pub(crate) fn check_host_memory(
+        &self,
+        weights: u64,
+        cache: u64,
+        tokens: usize,
+    ) -> Result<(), OutOfMemory> {
+        if self.config.accelerator().is_some() { Ok(()) } else { memory::check(weights, cache, tokens) }
+    }
+
     /// Bytes of memory that were free; `None` if the system does not say.
     pub fn free_memory(&self) -> Option<u64> {
         self.request.free
@@ -400,12 +423,12 @@ impl Plan {
         if self.model.checkpoint.is_none() && !self.runs_elsewhere() {
             let mut asked = self.asked;
             let model = Arc::new(asked.open(files, progress)?);
-            return Plan::decide(asked, model, self.saved, self.request.room(), Problems::default());
+            return Plan::decide(asked, model, self.saved, self.room, Problems::default());
         }
         if self.runs_elsewhere() {
             let mut asked = self.asked;
             let model = Arc::new(asked.fetch_for_transformers(files, progress)?);
-            return Plan::decide(asked, model, None, self.request.room(), Problems::default());
+            return Plan::decide(asked, model, None, self.room, Problems::default());
         }
         let local = self.config.fetch(files, progress)?;
         let weights = self.config.converted(local.open()?)?;

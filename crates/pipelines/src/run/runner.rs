@@ -70,11 +70,11 @@ impl Runner {
     /// sequence.
     ///
     /// # Errors
-    /// If the system refuses so much memory.
+    /// If the system refuses so much memory, or the device fails.
     ///
     /// # Panics
     /// If the model takes something that [`models::Decoder::inputs`] does not name.
-    pub fn new(model: Model, pages: usize, width: usize) -> Result<Runner, OutOfMemory> {
+    pub fn new(model: Model, pages: usize, width: usize) -> Result<Runner, Error> {
         Runner::with_slots(model, pages, SLOTS_PER_SEQUENCE, width)
     }
 
@@ -82,7 +82,7 @@ impl Runner {
     ///
     /// # Errors
     /// As [`Runner::new`].
-    pub fn with_slots(model: Model, pages: usize, slots: usize, width: usize) -> Result<Runner, OutOfMemory> {
+    pub fn with_slots(model: Model, pages: usize, slots: usize, width: usize) -> Result<Runner, Error> {
         Ok(Runner::of(GraphRunner::new(model, pages, slots, width)?))
     }
 
@@ -146,12 +146,7 @@ impl GraphRunner {
     ///
     /// # Errors
     /// If the system refuses so much memory.
-    pub(crate) fn new(
-        model: Model,
-        pages: usize,
-        slots: usize,
-        width: usize,
-    ) -> Result<GraphRunner, OutOfMemory> {
+    pub(crate) fn new(model: Model, pages: usize, slots: usize, width: usize) -> Result<GraphRunner, Error> {
         let inputs = model.input_metadata().iter().map(|spec| Input::of(&model, spec, pages, slots));
         let inputs = inputs.collect::<Result<_, _>>()?;
         Ok(GraphRunner { model, inputs, spare: None, vocab: width })
@@ -186,19 +181,19 @@ impl GraphRunner {
     }
 
     /// A buffer for `rows` rows of logits that are not read any more.
-    fn output(&mut self, rows: usize) -> Result<Buffer, OutOfMemory> {
+    fn output(&mut self, rows: usize) -> Result<Buffer, Error> {
         let fits = |buffer: &Buffer| buffer.shape()[0] == rows && buffer.write().is_ok();
         match self.spare.take().filter(fits) {
             Some(spare) => Ok(spare),
             None => Buffer::try_zeros(DType::F32, [rows, self.vocab])
-                .map_err(|error| refused("logits of a step", &error)),
+                .map_err(|error| refused("logits of a step", error)),
         }
     }
 }
 
 impl Input {
     /// What the model takes under a name; state is made, with nothing in it.
-    fn of(model: &Model, spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, OutOfMemory> {
+    fn of(model: &Model, spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, Error> {
         if spec.ty.kind == Kind::Buffer {
             let mut bindings = Bindings::default();
             bindings.insert(state::PAGES, pages);
@@ -211,7 +206,7 @@ impl Input {
                 ("KV cache", Input::Pages as fn(Buffer) -> Input)
             };
             let buffer = Buffer::zeros_on(model.allocator(spec.ty.device), spec.ty.dtype, shape);
-            return Ok(input(buffer.map_err(|error| refused(what, &error))?));
+            return Ok(input(buffer.map_err(|error| refused(what, error))?));
         }
         Ok(Input::Batch(match &spec.name[..] {
             state::TOKENS => |batch| &batch.tokens,
@@ -233,12 +228,11 @@ impl Input {
 }
 
 /// That an allocation failed, and what it was for.
-pub(crate) fn refused(what: &'static str, error: &tensor::Error) -> OutOfMemory {
-    let bytes = match error {
-        tensor::Error::OutOfMemory { bytes } => *bytes as u64,
-        other => unreachable!("zeros fail for want of memory alone: {other}"),
-    };
-    OutOfMemory::Refused { what, bytes }
+pub(crate) fn refused(what: &'static str, error: tensor::Error) -> Error {
+    match error {
+        tensor::Error::OutOfMemory { bytes } => OutOfMemory::Refused { what, bytes: bytes as u64 }.into(),
+        failure => engine::Error::from(failure).into(),
+    }
 }
 
 impl Logits {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::{
-    CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Progress, Reproducible,
-    Target, WeightsRegistry,
+    CompileOptions, CompiledModel, InferenceSession, InitOptions, Model, PackError, Placement, Progress,
+    Reproducible, Target, WeightsRegistry,
 };
 use models::{Checkpoint, Output};
 use tensor::{DType, Shape, Tensor};
@@ -15,7 +15,6 @@ use text::Tokenizer;
 use crate::Error;
 use crate::error::InvalidField;
 use crate::plan::config::FloatType;
-use crate::plan::memory;
 use crate::plan::{Identity, Plan, Task};
 use crate::run::huggingface::TransformersModel;
 
@@ -68,6 +67,11 @@ impl Plan {
     pub fn exact_activations(&self, session: &InferenceSession) -> bool {
         let own = || self.config().exact_activations || session.kernel_settings().exact_activations;
         self.saved().map_or_else(own, |saved| saved.exact_activations())
+    }
+
+    /// Where nodes of the model's graph run.
+    fn placement(&self) -> Placement {
+        self.config().accelerator().map_or(Placement::AsWritten, Placement::On)
     }
 
     /// Compiles the model, unless another engine runs it: to classify if it has a head that scores texts; if not, to write if
@@ -130,6 +134,7 @@ impl CompiledPlan {
             reproducible: Some(reproducible),
             exact_activations: Some(exact),
             target: target.cloned(),
+            placement: plan.placement(),
             ..CompileOptions::default()
         };
         let (model, identity) = match (&config.serialized_model_path, &config.save_to_serialized_model_path) {
@@ -200,7 +205,7 @@ impl CompiledPlan {
             let tokenizer = scope.spawn(|| plan.tokenizer());
             let program = match graph {
                 Some(graph) => graph.init(&plan, session, progress).map(Program::Graph),
-                None => load_elsewhere(&plan, task, session.devices()[0].threads()),
+                None => load_elsewhere(&plan, task, session.host().threads()),
             };
             (program, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -216,7 +221,7 @@ impl CompiledPlan {
 
 /// Has Transformers load the model of a plan whose files are here, to compute with so many threads.
 fn load_elsewhere(plan: &Plan, task: Task, threads: usize) -> Result<Program, Error> {
-    memory::check(plan.weight_bytes().unwrap_or(0), 0, 0)?;
+    plan.check_host_memory(plan.weight_bytes().unwrap_or(0), 0, 0)?;
     let config = plan.config();
     let model = TransformersModel::load(
         config.python.as_deref(),
@@ -234,7 +239,7 @@ impl CompiledGraph {
     /// The same with all weights of a plan at hand.
     fn fetched(self, plan: &Plan) -> Result<CompiledGraph, Error> {
         let checkpoint = plan.checkpoint().map_or(self.checkpoint, Arc::clone);
-        memory::check(checkpoint.bytes(), 0, 0)?;
+        plan.check_host_memory(checkpoint.bytes(), 0, 0)?;
         Ok(CompiledGraph { checkpoint, ..self })
     }
 
@@ -256,7 +261,8 @@ impl CompiledGraph {
         let mut fetched = self.fetched(plan)?;
         let saved = fetched.write(plan, progress)?;
         if let Some(path) = &saved {
-            fetched.model = session.compile(path.as_path())?;
+            let options = CompileOptions { placement: plan.placement(), ..CompileOptions::default() };
+            fetched.model = session.compile_with(path.as_path(), &options)?;
         }
         let CompiledGraph { checkpoint, model: compiled, .. } = fetched;
         let is_saved = saved.is_some() || plan.config().serialized_model_path.is_some();

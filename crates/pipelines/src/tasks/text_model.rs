@@ -8,10 +8,8 @@ use tensor::DType;
 use text::{ChatTemplate, GrammarCompiler, Tokenizer};
 
 use crate::Error;
-use crate::error::OutOfMemory;
 use crate::limits::SLOTS_PER_SEQUENCE;
 use crate::plan::Plan;
-use crate::plan::memory;
 use crate::run::huggingface::TransformersRunner;
 use crate::run::runner::Runner;
 use crate::tasks::compiled::{CompiledPlan, Loaded, Program};
@@ -124,7 +122,7 @@ impl TextModel {
     ///
     /// # Errors
     /// If that does not fit into the memory that is free, or the system refuses it.
-    pub fn runner(&self, pages: usize) -> Result<Runner, OutOfMemory> {
+    pub fn runner(&self, pages: usize) -> Result<Runner, Error> {
         self.runner_with_slots(pages, SLOTS_PER_SEQUENCE)
     }
 
@@ -132,7 +130,7 @@ impl TextModel {
     ///
     /// # Errors
     /// As [`TextModel::runner`].
-    pub fn runner_with_slots(&self, pages: usize, slots: usize) -> Result<Runner, OutOfMemory> {
+    pub fn runner_with_slots(&self, pages: usize, slots: usize) -> Result<Runner, Error> {
         let plan = &self.loaded.plan;
         let model = match &self.loaded.program {
             Program::Graph(graph) => graph.model.clone(),
@@ -143,7 +141,7 @@ impl TextModel {
         let tokens = pages.saturating_mul(self.page_size());
         let cache = (tokens as u64).saturating_mul(plan.cache_bytes_per_token());
         let states = (slots as u64).saturating_mul(plan.state_bytes_per_slot());
-        memory::check(0, cache.saturating_add(states), tokens)?;
+        plan.check_host_memory(0, cache.saturating_add(states), tokens)?;
         Runner::with_slots(model, pages, slots, self.vocab())
     }
 }

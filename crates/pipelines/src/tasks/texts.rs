@@ -2,7 +2,6 @@
 
 use crate::Error;
 use crate::plan::Plan;
-use crate::plan::memory;
 use crate::run::batch::{Batch, Slice};
 use crate::run::kv_cache::{Page, SequenceId, StateSlot};
 use crate::run::runner::{Logits, Runner};
@@ -47,7 +46,7 @@ pub(crate) fn decode(
     let tokens = pages as usize * page_size;
     let cache = (tokens as u64).saturating_mul(plan.cache_bytes_per_token());
     let states = (texts.len() as u64).saturating_mul(plan.state_bytes_per_slot());
-    memory::check(0, cache.saturating_add(states), tokens)?;
+    plan.check_host_memory(0, cache.saturating_add(states), tokens)?;
     let mut runner = Runner::with_slots(graph.model.clone(), pages as usize, texts.len(), width)?;
     runner.run(&Batch { slices, ..Batch::default() })
 }

@@ -54,8 +54,10 @@ impl LoadedModel {
         progress.begin("compiling");
         let digest = plan.digest().unwrap_or_default();
         let is_of_machine = plan.reproducible(session) == Reproducible::Machine;
-        let own_products = session.devices()[0].own_products().filter(|_| is_of_machine);
         let worker = ModelWorker::start(plan, kind, session, options, progress)?;
+        let device =
+            worker.model().map_or(Arc::clone(session.host()), |model| model.devices().swap_remove(0));
+        let own_products = device.own_products().filter(|_| is_of_machine || !device.is_host());
         // Otherwise, the second step of the first request would.
         worker.model().map_or(Ok(()), Model::pack_weights)?;
         Ok(LoadedModel { worker, digest, own_products, files_checked: Mutex::new(None) })

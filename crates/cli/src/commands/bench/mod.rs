@@ -165,9 +165,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut report = None;
     for &threads in &arguments.threads {
         let start = Instant::now();
-        let session = model::session(threads)?;
         let source = arguments.model.source()?;
         let plan = source.plan_and_fetch(&progress)?;
+        let session = model::session(threads, [plan.config()])?;
         let limits = Limits::new(&source, &plan)?;
         let is_first = report.is_none();
         if is_first {
@@ -181,7 +181,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if arguments.profile {
             return print_profiles(&report.title(), &model, arguments.prompt[0].get(), &limits);
         }
-        report.threads = session.devices()[0].threads();
+        report.threads = session.host().threads();
         report.add([Figure { name: "load".into(), depth: 0, unit: "s", values: vec![load] }]);
         interrupt.watch();
         let figures = measure_all(arguments, &works, &model, &limits, &progress, &interrupt)?;

@@ -211,9 +211,9 @@ fn open(
     interrupt: Interrupt,
     one_message: bool,
 ) -> anyhow::Result<Session> {
-    let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
     let plan = source.plan_and_fetch_decoder(&progress)?;
+    let session = arguments.threads.session([plan.config()])?;
     let template = if one_message {
         arguments.template.template_or_plain(&plan)?
     } else {

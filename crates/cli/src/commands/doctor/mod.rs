@@ -61,13 +61,13 @@ struct Findings {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let session = arguments.threads.session()?;
+    let session = arguments.threads.session([])?;
     let mut findings = Findings::default();
     findings.system();
     findings.cpu(&session);
     findings.memory();
     if !arguments.no_bench {
-        findings.limits(session.devices()[0].threads());
+        findings.limits(session.host().threads());
     }
     findings.compile_cache();
     findings.hub_cache();
@@ -99,7 +99,7 @@ impl Findings {
     }
 
     fn cpu(&mut self, session: &engine::InferenceSession) {
-        let (device, cores) = (&session.devices()[0], machine::Cores::detect());
+        let (device, cores) = (session.host(), machine::Cores::detect());
         let (found, used) = (machine::instruction_sets(), device.target());
         self.line("processor", device.model_name());
         self.line("instruction sets", if found.is_empty() { "portable".into() } else { found.join(" ") });

@@ -104,10 +104,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let text = text(arguments)?;
     let saved = arguments.logits.as_deref().map(LogitsReader::open).transpose()?;
-    let session = arguments.threads.session()?;
     let source = arguments.model.source()?;
     let progress = Progress::new(arguments.quiet);
     let plan = source.plan_and_fetch(&progress)?;
+    let session = arguments.threads.session([plan.config()])?;
     source.warn(&plan);
     let (max_length, context) = (plan.max_length()?, plan.context_length());
     let model = model::load(model::compile(&session, plan)?, &session, &progress)?;

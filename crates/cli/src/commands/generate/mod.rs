@@ -108,7 +108,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let prompts = prompts(arguments, texts)?;
     let count = arguments.samples.get();
     let begin = Instant::now();
-    let session = arguments.threads.session()?;
     let progress = Progress::new(arguments.quiet);
     let answers = prompts.len().saturating_mul(count);
     source.default_to("max_cache_batch_size", &answers.clamp(1, MAX_SEQUENCES).into())?;
@@ -117,6 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let plan =
         source.plan_and_fetch_decoder(&progress).map_err(|error| ModelAndTexts::explain(guess, error))?;
+    let session = arguments.threads.session([plan.config()])?;
     if !arguments.quiet {
         source.warn(&plan);
     }

@@ -211,12 +211,13 @@ fn serve(arguments: Arguments, return_memory: fn()) -> anyhow::Result<()> {
         exit::print_lines_as_json();
     }
     let interrupt = Interrupt::listen()?;
-    let session = Arc::new(arguments.threads.session()?);
     let fetched = arguments.fetch_models(&Progress::new(arguments.quiet))?;
+    let mut config = arguments.config()?;
+    let configs = fetched.iter().map(|fetched| &fetched.model.config).chain([&config.models.defaults]);
+    let session = Arc::new(arguments.threads.session(configs)?);
     let memory: Vec<(String, u64)> =
         fetched.iter().map(|Fetched { model, memory }| (model.id.clone(), *memory)).collect();
     let models = fetched.into_iter().map(|fetched| fetched.model).collect();
-    let mut config = arguments.config()?;
     config.models.return_memory = return_memory;
     let server = Server::start(config, models, Arc::clone(&session), &PLATFORM)?;
     interrupt.watch();
@@ -364,7 +365,10 @@ impl Arguments {
             Address::Unix(_) => address.to_string(),
         };
         let urls: Vec<String> = server.addresses().iter().map(url).collect();
-        let (threads, set) = (session.devices()[0].threads(), session.devices()[0].target());
+        let (threads, set) = (session.host().threads(), session.host().target());
+        let far = session.devices().iter().filter(|device| !device.is_host());
+        let far: String =
+            far.map(|device| format!("{} ({}) and ", device.spec(), device.model_name())).collect();
         if self.json {
             let models = models.iter();
             let models: Vec<_> = models.map(|(id, bytes)| json!({"id": id, "memory_bytes": bytes})).collect();
@@ -383,7 +387,7 @@ impl Arguments {
         let models: Vec<String> =
             models.iter().map(|(id, bytes)| format!("{id} ({})", MemoryBytes(*bytes))).collect();
         exit::inform(&format!("listening on {}", urls.join(" and ")));
-        exit::inform(&format!("serving {} on {threads} threads, {set}", models.join(", ")));
+        exit::inform(&format!("serving {} on {far}{threads} threads, {set}", models.join(", ")));
         Ok(())
     }
 

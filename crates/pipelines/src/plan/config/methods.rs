@@ -109,13 +109,13 @@ impl PipelineConfig {
         Ok(sources::weights_format(&self.weight_path)?)
     }
 
-    /// The devices of `device_specs`, or those that there are, opened once. Needs the [`Platform`] of a door, since
+    /// The devices of `device_specs`, or the CPU, opened once. Needs the [`Platform`] of a door, since
     /// pipelines know no devices.
     ///
     /// # Errors
     /// If one is not there, with the number of those that are.
     pub fn devices_of(&self, platform: &Platform) -> Result<Vec<Arc<dyn Device>>, Error> {
-        let specs = self.specs_of(platform);
+        let specs = self.specs();
         let open = || platform.load_devices(&specs).map_err(engine::Error::from);
         Ok(self._devices.get_or_try(specs.clone(), open)?)
     }
@@ -127,17 +127,18 @@ impl PipelineConfig {
     pub fn device_of(&self, platform: &Platform) -> Result<Arc<dyn Device>, Error> {
         match &self.devices_of(platform)?[..] {
             [device] => Ok(Arc::clone(device)),
-            _ => Err(problem("device_specs", names(&self.specs_of(platform)), ONE_DEVICE)),
+            _ => Err(problem("device_specs", names(&self.specs()), ONE_DEVICE)),
         }
     }
 
-    /// The devices that are meant: those given, or those that there are.
-    pub(crate) fn specs_of(&self, platform: &Platform) -> Vec<DeviceSpec> {
-        if self.device_specs.is_empty() {
-            platform.scan_available_devices()
-        } else {
-            self.device_specs.clone()
-        }
+    /// The devices that are meant: those given, or the CPU.
+    pub(crate) fn specs(&self) -> Vec<DeviceSpec> {
+        if self.device_specs.is_empty() { vec![DeviceSpec::cpu()] } else { self.device_specs.clone() }
+    }
+
+    /// The accelerator on which the model runs; `None` is the host.
+    pub(crate) fn accelerator(&self) -> Option<DeviceSpec> {
+        self.device_specs.first().copied().filter(|spec| !spec.is_host())
     }
 }
 

@@ -150,8 +150,8 @@ fields! {
     /// that the rest names. Any other path is a file of the model's own repo or folder. An address of a server other than
     /// the hub's (`https://host/x.gguf`) is downloaded into the hub's cache; with `#sha256=DIGEST` it must have that digest.
     weight_path: Vec<PathBuf> = Vec::new(), aliases ["weights"];
-    /// The devices to run on: cpu, gpu:0. Without a name: every accelerator, or the CPU if there is none.
-    device_specs: Vec<DeviceSpec> = Vec::new(), aliases ["devices"];
+    /// The device to run on: cpu, or gpu for the first accelerator, gpu:1 for the second. Without a name, the CPU.
+    device_specs: Vec<DeviceSpec> = Vec::new(), aliases ["devices", "device"];
     /// The encoding of the weights, which the files must have; none takes the encoding that they have.
     quantization_encoding: Option<SupportedEncoding> = None, aliases [];
     /// A file that save_to_serialized_model_path wrote; the model starts from it without compiling and packing.

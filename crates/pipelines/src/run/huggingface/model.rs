@@ -160,7 +160,7 @@ impl TransformersModel {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let rows = bytes / size_of::<f32>() / self.width.max(1);
         let buffer = Buffer::try_zeros(DType::F32, [rows, self.width])
-            .map_err(|error| refused("logits of a step", &error))?;
+            .map_err(|error| refused("logits of a step", error))?;
         let mut to = buffer.write().expect("nothing else has the buffer");
         let mut rest = &mut to[..];
         for part in parts {
@@ -186,7 +186,7 @@ fn parts(slice: &Slice) -> impl Iterator<Item = &[u32]> {
 fn grow(bytes: &mut Vec<u8>, numbers: usize) -> Result<(), Error> {
     let more = numbers.saturating_mul(size_of::<f32>());
     if bytes.try_reserve(more).is_err() {
-        return Err(refused("logits of a step", &tensor::Error::OutOfMemory { bytes: more }).into());
+        return Err(refused("logits of a step", tensor::Error::OutOfMemory { bytes: more }));
     }
     bytes.resize(bytes.len() + more, 0);
     Ok(())

@@ -46,7 +46,7 @@ pub(crate) struct MemoryRequest {
     pub(crate) max_length: Auto,
     /// Sequences in the cache at once.
     pub(crate) max_batch: Auto,
-    /// Whether the first device is the host.
+    /// Whether the model runs on the host.
     pub(crate) on_host: bool,
 }
 
@@ -57,6 +57,8 @@ pub(crate) struct Room {
     pub(crate) free: Option<u64>,
     /// The most bytes of cache; `None` is as many as the weights leave.
     pub(crate) cache_limit: Option<u64>,
+    /// The most bytes of one buffer; `None` is as many as there are.
+    pub(crate) buffer_limit: Option<u64>,
 }
 
 /// How memory is divided, and the sizes that follow. It prints as lines of text.
@@ -101,11 +103,6 @@ const HOST_FREE_TOKENS: usize = 1 << 22;
 const SLOTS_PART: u64 = 4;
 
 impl MemoryRequest {
-    /// The memory that it asks for a part of.
-    pub(crate) fn room(&self) -> Room {
-        Room { free: self.free, cache_limit: self.cache_limit }
-    }
-
     /// Divides the memory.
     ///
     /// # Errors
