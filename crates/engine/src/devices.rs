@@ -18,11 +18,14 @@ pub trait Accelerators: Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// Opens one, counted from 0.
+    /// What was looked for and what was found, in one line: why there are none.
+    fn absence(&self) -> String;
+
+    /// Opens one, counted from 0, with the host that packs its weights.
     ///
     /// # Errors
     /// If it is not there or cannot be used.
-    fn open(&self, id: usize) -> Result<Arc<dyn Device>, Error>;
+    fn open(&self, id: usize, host: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error>;
 }
 
 /// The devices that a door can make.
@@ -69,13 +72,16 @@ impl Platform {
         if let Some(message) = specs.iter().find_map(|spec| self.missing(*spec)) {
             return Err(Error::Device(message));
         }
+        let host = (self.host)();
         let mut opened: Vec<(DeviceSpec, Arc<dyn Device>)> = Vec::with_capacity(specs.len());
         for &spec in specs {
             let known = opened.iter().find(|(other, _)| *other == spec).map(|(_, device)| Arc::clone(device));
             let device = match (known, self.accelerators) {
                 (Some(device), _) => device,
-                (None, Some(accelerators)) if !spec.is_host() => accelerators.open(spec.id() as usize)?,
-                (None, _) => (self.host)(),
+                (None, Some(accelerators)) if !spec.is_host() => {
+                    accelerators.open(spec.id() as usize, Arc::clone(&host))?
+                }
+                (None, _) => Arc::clone(&host),
             };
             opened.push((spec, device));
         }
@@ -90,7 +96,7 @@ impl Platform {
         }
         let why = match self.accelerators {
             Some(_) if count > 0 => "counted from 0".to_string(),
-            Some(_) => Probe::of_system().absence().unwrap_or_else(|| "none of them can be used".to_string()),
+            Some(accelerators) => accelerators.absence(),
             None => {
                 let support = "this build has no accelerator support";
                 match Probe::of_system().absence() {
@@ -181,16 +187,20 @@ mod tests {
 
     const HOST_ONLY: Platform = Platform::new(|| Arc::new(ReferenceDevice));
 
-    /// Two accelerators.
-    struct Two;
+    /// So many accelerators.
+    struct Several(usize);
 
-    impl Accelerators for Two {
+    impl Accelerators for Several {
         fn count(&self) -> usize {
-            2
+            self.0
         }
 
-        fn open(&self, id: usize) -> Result<Arc<dyn Device>, Error> {
-            assert!(id < 2, "only those that exist are opened");
+        fn absence(&self) -> String {
+            "no loader of Vulkan".to_string()
+        }
+
+        fn open(&self, id: usize, host: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+            assert!(id < self.0 && host.is_host(), "only those that exist are opened");
             Ok(Arc::new(ReferenceDevice))
         }
     }
@@ -213,11 +223,14 @@ mod tests {
 
     #[test]
     fn accelerators_are_counted_and_opened() {
-        let platform = HOST_ONLY.with_accelerators(&Two);
+        let platform = HOST_ONLY.with_accelerators(&Several(2));
         assert_eq!(platform.scan_available_devices(), [gpu(0), gpu(1)]);
         assert_eq!(platform.load_devices(&[gpu(1), DeviceSpec::cpu()]).unwrap().len(), 2);
         let error = platform.load_devices(&[gpu(2)]).err().unwrap().to_string();
         assert_eq!(error, "gpu:2 is not available: found 2 accelerators; counted from 0");
+        let error =
+            HOST_ONLY.with_accelerators(&Several(0)).load_devices(&[gpu(0)]).err().unwrap().to_string();
+        assert_eq!(error, "gpu:0 is not available: found 0 accelerators; no loader of Vulkan");
     }
 
     /// A system with some of the files that a driver makes.
