@@ -10,6 +10,13 @@ pub struct DeviceStats {
     pub total_memory: u64,
 }
 
+impl DeviceStats {
+    /// So much memory, of which so much is free.
+    pub const fn new(free_memory: u64, total_memory: u64) -> DeviceStats {
+        DeviceStats { free_memory, total_memory }
+    }
+}
+
 /// The memory of the host, where the system tells it.
 #[cfg(target_os = "linux")]
 pub fn host_stats() -> Option<DeviceStats> {

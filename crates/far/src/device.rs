@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use engine::devices::{Accelerators, DeviceStats};
 use engine::{Device, Error, Far, FarKernel, FarStep, Kernel, NodeTypes, PackError, PackedWeight, Segment};
 use graph::Type;
 use tensor::{Allocator, Bytes, DeviceSpec, FarMemory, Tensor};
@@ -17,6 +18,30 @@ pub struct FarDevice {
     allocator: QueueAllocator,
     /// The ops that have kernels; all that the host has if there is no list.
     only: Option<BTreeSet<&'static str>>,
+}
+
+/// One such device, for platforms of tests.
+pub struct OneFarDevice;
+
+/// What a [`FarDevice`] says of its memory.
+const MEMORY: DeviceStats = DeviceStats::new(1 << 30, 1 << 30);
+/// The most bytes of a buffer.
+const BUFFER: u64 = 1 << 26;
+
+impl Accelerators for OneFarDevice {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn absence(&self) -> String {
+        unreachable!("there is one")
+    }
+
+    fn open(&self, id: usize, host: Arc<dyn Device>) -> Result<Arc<dyn Device>, tensor::Error> {
+        let id = i32::try_from(id).expect("below the count");
+        let device = FarDevice::new(id, host, 1).map_err(|error| tensor::Error::Device(error.to_string()))?;
+        Ok(Arc::new(device))
+    }
 }
 
 impl FarDevice {
@@ -57,6 +82,14 @@ impl Device for FarDevice {
 
     fn spec(&self) -> DeviceSpec {
         self.allocator.spec
+    }
+
+    fn stats(&self) -> Option<DeviceStats> {
+        Some(MEMORY)
+    }
+
+    fn max_single_alloc_size(&self) -> u64 {
+        BUFFER
     }
 
     fn synchronize(&self) -> Result<(), Error> {

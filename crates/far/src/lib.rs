@@ -10,4 +10,4 @@ mod kernel;
 mod memory;
 mod queue;
 
-pub use device::FarDevice;
+pub use device::{FarDevice, OneFarDevice};
