@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use perihelion_models::{Checkpoint, Mix, Output, QuantizeOptions, Quantizer};
+use perihelion_models::{Checkpoint, Error, Mix, Output, QuantizeOptions, Quantizer};
+use serde_json::{Map, Value, json};
 use tensor::DType;
-use weights::Metadata;
+use weights::{GgufWriter, Metadata, Weights};
 
 const NAMES: usize = 47;
 
@@ -90,5 +91,95 @@ fn gguf_files_have_the_keys_that_llama_cpp_needs() {
         let options = QuantizeOptions::new(Mix::find("q8_0").unwrap());
         let file = Quantizer::new(&checkpoint, &folder.join("config.json"), &options).unwrap();
         assert!(file.metadata(&Metadata::new()).get(key).is_some(), "{name}: {key}");
+    }
+}
+
+/// Writes a checkpoint with one more layer, which predicts tokens further ahead, into a new folder. The layer has the
+/// weights of the last one.
+fn add_prediction_layer(source: &Path, target: &Path, layers: usize, hidden: usize) {
+    std::fs::create_dir_all(target).unwrap();
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(source.join("config.json")).unwrap()).unwrap();
+    config["num_nextn_predict_layers"] = json!(1);
+    std::fs::write(target.join("config.json"), config.to_string()).unwrap();
+    let file = std::fs::read(source.join("model.safetensors")).unwrap();
+    let (length, rest) = file.split_first_chunk::<8>().unwrap();
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let mut header: Map<String, Value> = serde_json::from_slice(header).unwrap();
+    let mut data = data.to_vec();
+    let mut add = |name: String, shape: Value, bytes: &[u8], data: &mut Vec<u8>| {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        data.extend_from_slice(bytes);
+        header.insert(name, json!({ "dtype": "F32", "shape": shape, "data_offsets": offsets }));
+    };
+    let last = format!("model.layers.{}.", layers - 1);
+    let prefix = format!("model.layers.{layers}.");
+    let weights = Weights::open(&source.join("model.safetensors")).unwrap();
+    for (name, tensor) in weights.tensors() {
+        if let Some(stem) = name.strip_prefix(&last) {
+            let shape = json!(tensor.shape().iter().collect::<Vec<_>>());
+            add(format!("{prefix}{stem}"), shape, tensor.bytes(), &mut data);
+        }
+    }
+    let ones: Vec<u8> = std::iter::repeat_n(1f32.to_le_bytes(), 2 * hidden * hidden).flatten().collect();
+    add(format!("{prefix}eh_proj.weight"), json!([hidden, 2 * hidden]), &ones, &mut data);
+    for norm in ["enorm", "hnorm", "shared_head.norm"] {
+        add(format!("{prefix}{norm}.weight"), json!([hidden]), &ones[..4 * hidden], &mut data);
+    }
+    let header = Value::from(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat();
+    std::fs::write(target.join("model.safetensors"), file).unwrap();
+}
+
+#[test]
+fn layers_that_predict_further_are_kept_in_gguf_files() {
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perihelion/tests/models/goldens");
+    for (name, gguf, layers) in [("glm4_moe", "glm4moe", 3)] {
+        let source = goldens.join(name);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("predicting_{name}"));
+        add_prediction_layer(&source, &folder, layers, 24);
+        let config = folder.join("config.json");
+        let checkpoint = Checkpoint::open(&folder.join("model.safetensors"), None).unwrap();
+        assert_eq!(checkpoint.unused(), [""; 0], "{name}");
+        let quantizer =
+            Quantizer::new(&checkpoint, &config, &QuantizeOptions::new(Mix::find("f32").unwrap())).unwrap();
+        let mut file =
+            GgufWriter::new(Vec::new(), &quantizer.metadata(&Metadata::new()), &quantizer.records()).unwrap();
+        for index in 0..quantizer.records().len() {
+            quantizer
+                .write::<Error>(index, &mut |bytes| {
+                    file.write_all(bytes).unwrap();
+                    Ok(())
+                })
+                .unwrap();
+        }
+        let path = folder.join("model.gguf");
+        std::fs::write(&path, file.finish().unwrap()).unwrap();
+        let written = Checkpoint::open(&path, None).unwrap();
+        let metadata = written.weights().metadata();
+        let number = |key: &str| metadata.optional::<u32>(&format!("{gguf}.{key}")).unwrap();
+        assert_eq!(
+            (number("block_count"), number("nextn_predict_layers")),
+            (Some(layers as u32 + 1), Some(1))
+        );
+        assert_eq!((written.unused(), taken(&written)), (checkpoint.unused(), taken(&checkpoint)));
+        let of_layer = |layer: usize| {
+            let prefix = format!("blk.{layer}.");
+            let names = written.weights().names().filter_map(|name| name.strip_prefix(&prefix));
+            names.map(str::to_owned).collect::<std::collections::BTreeSet<String>>()
+        };
+        let more = [
+            "nextn.eh_proj.weight",
+            "nextn.enorm.weight",
+            "nextn.hnorm.weight",
+            "nextn.shared_head_norm.weight",
+        ];
+        let expected = of_layer(layers - 1).into_iter().chain(more.map(str::to_owned)).collect();
+        assert_eq!(of_layer(layers), expected, "{name}");
+        // A checkpoint that says that it has such layers, and has none.
+        let source = Checkpoint::open(&source.join("model.safetensors"), None).unwrap();
+        let options = QuantizeOptions::new(Mix::find("f32").unwrap());
+        let without = Quantizer::new(&source, &config, &options).unwrap().metadata(&Metadata::new());
+        assert_eq!(without.optional::<u32>(&format!("{gguf}.block_count")).unwrap(), Some(layers as u32));
     }
 }

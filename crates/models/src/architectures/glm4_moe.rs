@@ -40,7 +40,7 @@ pub(crate) const GLM4_MOE: Architecture = Architecture {
     ],
     complete,
     gguf_quirks,
-    names: &[SHARED_EXPERT_NAMES, EXPERT_NAMES, QK_NORM_NAMES, NAMES],
+    names: &[PREDICTION_NAMES, SHARED_EXPERT_NAMES, EXPERT_NAMES, QK_NORM_NAMES, NAMES],
     gguf_names: |_| &[("blk.#.post_attention_norm", "blk.#.ffn_norm")],
     gguf_rope: RopeStyle::HalfSplit,
     decoder: glm4_moe,
@@ -61,6 +61,16 @@ pub(super) const SHARED_EXPERT_NAMES: NameTable = &[
     ("layers.#.mlp.shared_experts.gate_proj", "blk.#.ffn_gate_shexp"),
     ("layers.#.mlp.shared_experts.up_proj", "blk.#.ffn_up_shexp"),
     ("layers.#.mlp.shared_experts.down_proj", "blk.#.ffn_down_shexp"),
+];
+
+/// What layers that predict tokens further ahead have in addition, for families whose GGUF files hold them.
+pub(super) const PREDICTION_NAMES: NameTable = &[
+    ("layers.#.eh_proj", "blk.#.nextn.eh_proj"),
+    ("layers.#.enorm", "blk.#.nextn.enorm"),
+    ("layers.#.hnorm", "blk.#.nextn.hnorm"),
+    ("layers.#.embed_tokens", "blk.#.nextn.embed_tokens"),
+    ("layers.#.shared_head.head", "blk.#.nextn.shared_head_head"),
+    ("layers.#.shared_head.norm", "blk.#.nextn.shared_head_norm"),
 ];
 
 fn complete(keys: &mut ConfigKeys) -> Result<(), String> {

@@ -122,7 +122,10 @@ fn is_near(found: &Rope, expected: &Rope) -> bool {
 /// The keys of an architecture, without its name.
 fn keys(config: &Config, norm: Norm) -> Vec<(&'static str, MetaValue)> {
     let mut keys = key::gguf_entries(config);
-    keys.push(("block_count", size(config.layers)));
+    keys.push(("block_count", size(config.layers + config.prediction_layers)));
+    if config.prediction_layers > 0 {
+        keys.push(("nextn_predict_layers", size(config.prediction_layers)));
+    }
     // Only files of some families have these, though all are written with them; what is read back shows it.
     keys.extend(config.parallel_residual.map(|parallel| ("use_parallel_residual", parallel.into())));
     keys.extend(config.attention.clip_qkv.map(|limit| ("attention.clamp_kqv", limit.into())));

@@ -169,7 +169,9 @@ impl GgufFile {
         // Errors name the file of the checkpoint.
         config.source_name.clone_from(&checkpoint.config.source_name);
         let form = GgufForm::new(checkpoint, &config)?;
-        let mut tensors = known_tensors(checkpoint, form.joins_gates);
+        config.prediction_layers = prediction_layers(checkpoint, &config);
+        let blocks = config.layers + config.prediction_layers;
+        let mut tensors = known_tensors(checkpoint, blocks, form.joins_gates);
         let config =
             if form.holds_factors { factors::fold(checkpoint, config, &mut tensors)? } else { config };
         let config = take_activations(checkpoint, config, &mut tensors)?;
@@ -203,9 +205,19 @@ impl GgufFile {
     }
 }
 
-/// The tensors of a checkpoint that the model takes, by their GGUF names; gates in one with what they multiply
-/// only if `joins_gates`.
-fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor> {
+/// The number of layers that predict tokens further ahead and that GGUF files hold. These have the names of such layers,
+/// and experts that are stored one by one.
+fn prediction_layers(checkpoint: &Checkpoint, config: &Config) -> usize {
+    let has = |layer: usize, weight: &str| {
+        checkpoint.canonical_names().contains_key(&format!("blk.{layer}.{weight}.weight"))
+    };
+    let layers = config.layers..config.layers.saturating_add(config.prediction_layers);
+    layers.take_while(|&layer| has(layer, "nextn.eh_proj") && !has(layer, "ffn_gate_up_exps")).count()
+}
+
+/// The tensors of a checkpoint that are in one of so many blocks of the model or in none, by their GGUF names; gates in one
+/// with what they multiply only if `joins_gates`.
+fn known_tensors(checkpoint: &Checkpoint, blocks: usize, joins_gates: bool) -> Vec<ExportTensor> {
     let unused: HashSet<&str> = checkpoint.unused().iter().map(String::as_str).collect();
     let makes_text = checkpoint.model.gives(Output::Logits);
     let mut tensors = Vec::new();
@@ -216,7 +228,7 @@ fn known_tensors(checkpoint: &Checkpoint, joins_gates: bool) -> Vec<ExportTensor
     }
     for (name, stored) in checkpoint.canonical_names() {
         // The vocabulary head of a model that makes no text is for other tasks.
-        let is_of_model = layer_of(name).is_none_or(|layer| layer < checkpoint.config.layers);
+        let is_of_model = layer_of(name).is_none_or(|layer| layer < blocks);
         let is_known = names_weight(name) && is_of_model && (makes_text || !name.starts_with("output."));
         if is_known && !unused.contains(&stored[..]) {
             tensors.extend(tensors_for(checkpoint, name, stored, joins_gates));

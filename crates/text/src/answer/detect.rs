@@ -128,7 +128,10 @@ fn written(template: &ChatTemplate) -> Vec<(String, String)> {
     let written = callers.chain([named]).filter_map(|message| {
         let whole = render(&[user.clone(), message], false)?;
         let same = prompt.chars().zip(whole.chars()).take_while(|(one, other)| one == other);
-        let (before, written) = whole.split_at(same.map(|(char, _)| char.len_utf8()).sum());
+        let same = same.map(|(char, _)| char.len_utf8()).sum();
+        // The prompt may end with another mark that begins alike.
+        let mark = whole[..same].rfind('<').filter(|&mark| !whole[mark..same].contains('>'));
+        let (before, written) = whole.split_at(mark.unwrap_or(same));
         Some((before.to_owned(), written.to_owned()))
     });
     written.filter(|(_, written)| written.contains(NAME)).collect()

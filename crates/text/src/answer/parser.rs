@@ -73,7 +73,7 @@ impl AnswerParser {
         let addressed = format.addressed();
         let has_marks = |_: &&ToolFormat| !tools.is_empty() || addressed.is_some();
         let format = AnswerFormat { tools: format.tools.filter(has_marks), ..format };
-        let marks = Marks::new(&format);
+        let marks = Marks::new(&format, tools);
         let mut search = StopSearch::new(Arc::clone(&marks.strings));
         let lead = format.reasoning.map_or("", |own| own.lead);
         let held = if prompt.ends_with(lead) { lead.len() } else { 0 };
@@ -374,17 +374,21 @@ impl AnswerParser {
 }
 
 impl Marks {
-    fn new(format: &AnswerFormat) -> Marks {
-        let mut marks: Vec<(&str, Meaning)> = Vec::new();
-        if let Some(tools) = format.tools {
-            marks.extend(tools.begin.iter().map(|begin| (*begin, Meaning::Calls)));
+    fn new(format: &AnswerFormat, tools: &[Tool]) -> Marks {
+        let mut marks: Vec<(String, Meaning)> = Vec::new();
+        for begin in format.tools.map_or(&[][..], |own| own.begin) {
+            if begin.contains("{name}") {
+                marks.extend(tools.iter().map(|tool| (begin.replace("{name}", &tool.name), Meaning::Calls)));
+            } else {
+                marks.push(((*begin).to_owned(), Meaning::Calls));
+            }
         }
         if let Some(reasoning) = format.reasoning {
-            marks.push((reasoning.begin, Meaning::Reasoning));
-            marks.extend(reasoning.silent.iter().map(|silent| (*silent, Meaning::Silent)));
-            marks.push((reasoning.end, Meaning::ReasoningEnd));
+            marks.push((reasoning.begin.to_owned(), Meaning::Reasoning));
+            marks.extend(reasoning.silent.iter().map(|silent| ((*silent).to_owned(), Meaning::Silent)));
+            marks.push((reasoning.end.to_owned(), Meaning::ReasoningEnd));
         }
-        let texts: Vec<String> = marks.iter().map(|(text, _)| (*text).to_owned()).collect();
+        let (texts, meanings): (Vec<String>, _) = marks.into_iter().unzip();
         let reasoning_begins = format.reasoning.map_or_else(Vec::new, |own| vec![own.begin, own.own_begin()]);
         let calls_in_reasoning = format.tools.filter(|own| own.in_reasoning).map_or(&[][..], |own| own.begin);
         let ends = format.reasoning.map(|own| own.end).into_iter();
@@ -394,7 +398,7 @@ impl Marks {
             .collect();
         Marks {
             strings: Arc::new(StopStrings::new(&texts)),
-            meanings: marks.into_iter().map(|(_, meaning)| meaning).collect(),
+            meanings,
             texts,
             reasoning: Arc::new(StopStrings::new(&reasoning)),
             reasoning_begins,

@@ -51,6 +51,15 @@ pub const FORMATS: &[ReasoningFormat] = &[
         ],
         cut: "<|end|><|start|>assistant<|channel|>final<|message|>",
     },
+    // What it thinks is a message to itself.
+    ReasoningFormat {
+        name: "muse-glimmer",
+        begin: "<|start|>assistant to=self<|message|>",
+        end: "<|eom|>",
+        lead: "<|start|>assistant",
+        silent: &["<|start|>assistant to=user<|message|>", "<|eom|>", "<|eot|>"],
+        cut: "<|eom|><|start|>assistant to=user<|message|>",
+    },
     ReasoningFormat {
         name: "solar",
         begin: "<|begin|>assistant<|think|>",
@@ -96,6 +105,27 @@ pub const FORMATS: &[ReasoningFormat] = &[
         begin: "<|inner_prefix|>",
         end: "<|inner_suffix|>",
         cut: "<|inner_suffix|>",
+        ..EMPTY
+    },
+    ReasoningFormat {
+        name: "longcat",
+        begin: "<longcat_think>",
+        end: "</longcat_think>",
+        cut: "\n</longcat_think>\n",
+        ..EMPTY
+    },
+    ReasoningFormat {
+        name: "hy3",
+        begin: "<think:opensource>",
+        end: "</think:opensource>",
+        cut: "</think:opensource>",
+        ..EMPTY
+    },
+    ReasoningFormat {
+        name: "minicpm-3",
+        begin: "<|thought_start|>",
+        end: "<|thought_end|>",
+        cut: "\n<|thought_end|>\n",
         ..EMPTY
     },
     // EXAONE.

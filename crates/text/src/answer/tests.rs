@@ -632,7 +632,75 @@ fn formats_are_found_in_what_templates_write() {
     assert_eq!(found(&calls, "<think>"), "deepseek-v4.1");
     let named = each("{{ '>>>' + f.name + '\\n' + f.arguments | tojson }}", "");
     assert_eq!(found(&named, ">>>"), "functionary");
+    let tagged = |begin: &str, key: &str, middle: &str, value_end: &str, end: &str| {
+        let pair = format!("{key}{{{{ k }}}}{middle}{{{{ v }}}}{value_end}");
+        each(&format!("{begin}{{% for k, v in f.arguments | items %}}{pair}{{% endfor %}}{end}"), "\n")
+    };
+    let named = "<longcat_tool_call>{{ f.name }}\n";
+    let middle = "</longcat_arg_key>\n<longcat_arg_value>";
+    let longcat =
+        tagged(named, "<longcat_arg_key>", middle, "</longcat_arg_value>\n", "</longcat_tool_call>");
+    assert_eq!(found(&longcat, "<longcat_think>\n"), "longcat-2");
+    let single = each(r#"{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}"#, "");
+    assert_eq!(found(&format!("<longcat_tool_call>\n{single}\n</longcat_tool_call>\n"), ""), "longcat");
+    let named = "<function name=\"{{ f.name }}\">";
+    assert_eq!(found(&tagged(named, "<param name=\"", "\">", "</param>", "</function>"), ""), "minicpm-5");
+    let python =
+        each("{{ f.name }}({% for k, v in f.arguments | items %}{{ k }}={{ v | tojson }}{% endfor %})\n", "");
+    let python = format!("<|tool_call_start|>\n```python\n{python}```\n<|tool_call_end|>\n");
+    assert_eq!(found(&python, ""), "minicpm-3");
     assert_eq!(found("", ""), "");
+}
+
+/// As Hy3's, whose marks all end alike.
+const SUFFIXED: &str = "{% set end = ':opensource' -%}
+{%- if tools %}{{ tools | tojson }}{% endif -%}
+{%- for m in messages -%}
+[{{ m.role }}]{%- if m.role == 'assistant' -%}
+{{ '<think{}></think{}>'.format(end, end) }}{{ m.content or '' }}{{ '<tool_calls{}>\n'.format(end) }}
+{%- for c in m.tool_calls -%}
+{{ '<tool_call{}>'.format(end) }}{{ c.function.name }}{{ '<tool_sep{}>\n'.format(end) }}
+{%- for k, v in c.function.arguments.items() -%}
+{{ '<arg_key{}>'.format(end) }}{{ k }}{{ '</arg_key{}>\n<arg_value{}>'.format(end, end) }}{{ v }}
+{{- '</arg_value{}>\n'.format(end) }}
+{%- endfor -%}
+{{ '</tool_call{}>\n'.format(end) }}
+{%- endfor -%}
+{{ '</tool_calls{}>'.format(end) }}
+{%- else -%}{{ m.content }}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}[assistant]{{ '<think{}>'.format(end) }}{%- endif -%}";
+
+/// As Muse Glimmer's, whose calls are messages to functions.
+const MESSAGES: &str = "{% if tools %}{{ tools | tojson }}{% endif -%}
+{%- for m in messages -%}
+{%- if m.reasoning_content %}<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>{% endif -%}
+{%- if m.tool_calls -%}
+{%- for c in m.tool_calls -%}
+{{ '<|start|>assistant to=' + c.function.name + '<|message|>' }}<atem:function_calls>
+{{ '<atem:invoke name=\"' + c.function.name + '\">' }}
+{% for k, v in c.function.arguments.items() -%}
+{{ '<atem:parameter name=\"' + k + '\">' }}{{ v }}</atem:parameter>
+{% endfor -%}
+</atem:invoke>
+</atem:function_calls>{{ '<|eot|>' if loop.last else '<|eom|>' }}
+{%- endfor -%}
+{%- else -%}
+<|start|>{{ m.role }}{{ ' to=user' if m.role == 'assistant' }}<|message|>{{ m.content }}<|eot|>
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}";
+
+#[test]
+fn formats_are_found_in_templates_of_suffixes_and_of_messages() {
+    for (source, name) in [(SUFFIXED, "hy3"), (MESSAGES, "muse-glimmer")] {
+        let template = ChatTemplate::new(source).unwrap();
+        let found = AnswerFormat::of(Some(&template), None);
+        assert_eq!(found, format(name, name));
+        let answer = two_calls(&template).unwrap();
+        let (calls, _) = read(events(found, "<|start|>assistant", &[&answer]));
+        assert_eq!(calls[1], ("add".to_owned(), json!({"days": 2})), "{name}");
+    }
 }
 
 /// As Kimi K3's, whose marks are made of parts.
@@ -790,7 +858,8 @@ fn formats_are_found_in_the_vocabulary_if_the_template_only_reads_tools() {
         let Some(found) = ToolFormat::in_vocabulary(&with_marks(&self::format(format.name, ""))) else {
             continue;
         };
-        assert_eq!(found.begin[0], format.begin[0], "{}", format.name);
+        // MiniCPM 3 begins calls with a token of LFM2's and more.
+        assert!(format.begin[0].starts_with(found.begin[0]), "{}", format.name);
     }
     assert_eq!(ToolFormat::in_vocabulary(&with_tokens([])), None);
 }
@@ -1141,6 +1210,83 @@ fn calls_of_kimi_k3_have_types_and_stand_behind_the_text() {
     // A value that is declared as a text is read as one, whatever type the model names.
     let text = format!("<|open|>tools<|sep|>{}", call("add", 1, &argument("city", "number", "5")));
     check_after(plain, own, &text, &["0:add({\"city\": \"5\"})"]);
+}
+
+#[test]
+fn calls_of_muse_glimmer_are_messages_to_functions() {
+    let own = format("muse-glimmer", "muse-glimmer");
+    let check = |text: &str, expected: &[&str]| check_after("<|eot|><|start|>assistant", own, text, expected);
+    let block = |name: &str, arguments: &str| {
+        format!(
+            "<atem:function_calls>\n<atem:invoke name=\"{name}\">\n{arguments}</atem:invoke>\n</atem:function_calls>"
+        )
+    };
+    let days = "<atem:parameter name=\"days\">2</atem:parameter>\n";
+    let city = "<atem:parameter name=\"city\"> Rome & <b> </atem:parameter>\n";
+    let weather = block("get_weather", city);
+    let (first, second) = ("0:get_weather({\"city\": \" Rome & <b> \"})", "1:add({\"days\": 2})");
+    check(
+        &format!(
+            " to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>{weather}<|eom|>\
+             <|start|>assistant to=add<|message|>{}<|eot|>",
+            block("add", days)
+        ),
+        &["REASONING:Hm.", first, second],
+    );
+    check(&format!(" to=add<|message|>{}", block("add", "")), &["0:add({})"]);
+    check(
+        " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hi.<|eot|>",
+        &["REASONING:Hm.", "Hi."],
+    );
+    check(" to=user<|message|>Look.<|eom|>", &["Look."]);
+    check(&format!(" to=user<|message|>Look. {weather}"), &["Look.", first]);
+    let cut = " to=add<|message|><atem:function_calls>\n<atem:invoke name=\"add\">\n<atem:par";
+    check(cut, &[&format!("0:add({{!<|start|>assistant{cut}")]);
+    check(" to=other<|message|>x", &[" to=other<|message|>x"]);
+}
+
+#[test]
+fn texts_of_minicpm_5_may_be_quoted() {
+    let call =
+        |value: &str| format!("<function name=\"add\"><param name=\"city\">{value}</param></function>");
+    let check = |value: &str, expected: &str| {
+        check("minicpm-5", &call(value), &[&format!("0:add({{\"city\": {expected}}})")]);
+    };
+    check("Rome", "\"Rome\"");
+    check("<![CDATA[a\n</param> & ]] ]>]]>", r#""a\n</param> & ]] ]>""#);
+    check("a<![CDATA[<b>]]>c", "\"a<b>c\"");
+    check("<![CDATA[]]>", "\"\"");
+    check("<![CDAT", "\"<![CDAT\"");
+    let two = "Look: <function name=\"add\"><param name=\"note\"><![CDATA[null]]></param><param name=\"days\">3</param>\
+        </function><function name=\"add\"></function>";
+    super::tests::check("minicpm-5", two, &["Look:", "0:add({\"note\": null, \"days\": 3})", "1:add({})"]);
+    super::tests::check(
+        "minicpm-5",
+        "<function name=\"add\"><param name=\"city\"><![CDATA[x</param></function>",
+        &[
+            "0:add({\"city\": \"x</param></function>!<function name=\"add\"><param name=\"city\"><![CDATA[x</param></function>",
+        ],
+    );
+}
+
+#[test]
+fn calls_of_minicpm_3_are_lines_of_python() {
+    let own = format("minicpm-3", "minicpm-3");
+    let check = |text: &str, expected: &[&str]| check_after("<|im_start|>assistant\n", own, text, expected);
+    check(
+        "<|thought_start|>\nI call.\n<|thought_end|>\n<|tool_call_start|>\n```python\nget_weather(city=\"a\",days=2)\n\
+         add(days=-1)\n```\n<|tool_call_end|>\nDone.",
+        &[
+            "REASONING:I call.",
+            "0:get_weather({\"city\": \"a\", \"days\": 2})",
+            "1:add({\"days\": -1})",
+            "Done.",
+        ],
+    );
+    check(
+        "<|tool_call_start|>\n```python\nimport os\n```",
+        &["<|tool_call_start|>\n```python\nimport os\n```"],
+    );
 }
 
 #[test]

@@ -153,6 +153,9 @@ fn placeholder(text: &str) -> Option<(String, usize)> {
     if text.starts_with("{index}") {
         return Some(("/[0-9]{1,3}/".to_owned(), "{index}".len()));
     }
+    if text.starts_with("{name}") {
+        return Some(("/[a-zA-Z0-9_.-]{1,128}/".to_owned(), "{name}".len()));
+    }
     let (digits, _) = text.strip_prefix("{id:")?.split_once('}')?;
     Some((format!("/[a-zA-Z0-9]{{{digits}}}/"), "{id:}".len() + digits.len()))
 }

@@ -38,6 +38,8 @@ enum Place {
     /// Between key and value.
     Middle,
     Value,
+    /// Between the quotes of a value.
+    Quoted,
 }
 
 impl TaggedReader {
@@ -60,7 +62,9 @@ impl TaggedReader {
     /// Looks for the marks that end a place.
     fn go(&mut self, place: Place) {
         let tags = self.tags;
-        self.held.clear();
+        if !matches!((self.place, place), (Place::Value, Place::Quoted) | (Place::Quoted, Place::Value)) {
+            self.held.clear();
+        }
         self.place = place;
         self.search = match place {
             Place::Name if tags.name_end.is_empty() => search(&[tags.key, tags.end]),
@@ -68,13 +72,15 @@ impl TaggedReader {
             Place::Gap => search(&[tags.key, tags.end]),
             Place::Key => search(&[tags.key_end]),
             Place::Middle => search(&[tags.value]),
-            Place::Value => search(&[tags.value_end]),
+            Place::Value if tags.quotes[0].is_empty() => search(&[tags.value_end]),
+            Place::Value => search(&[tags.value_end, tags.quotes[0]]),
+            Place::Quoted => search(&[tags.quotes[1]]),
         };
     }
 
     /// Takes text that stands in front of the place's end.
     fn take(&mut self, text: &str, call: &mut Call) -> Progress {
-        if self.place == Place::Value && self.is_text {
+        if matches!(self.place, Place::Value | Place::Quoted) && self.is_text {
             self.take_text(text, call);
             return Progress::More;
         }
@@ -83,7 +89,7 @@ impl TaggedReader {
             Place::Name | Place::Key => self.held.len() <= MAX_HEAD,
             Place::Middle if self.tags.kinds.is_some() => self.held.len() <= MAX_HEAD,
             Place::Gap | Place::Middle => text.trim().is_empty(),
-            Place::Value => {
+            Place::Value | Place::Quoted => {
                 self.begin_text_unless_null(call);
                 true
             }
@@ -160,10 +166,12 @@ impl TaggedReader {
                 }
                 self.go(Place::Value);
             }
+            Place::Value if is_end => self.go(Place::Quoted),
             Place::Value => {
                 self.finish_value(call);
                 self.go(Place::Gap);
             }
+            Place::Quoted => self.go(Place::Value),
         }
         Progress::More
     }
