@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from perihelion import _perihelion
 from perihelion._tracebacks import warn
-from perihelion.driver import Device, DeviceSpec, load_devices, scan_available_devices
+from perihelion.driver import Device, DeviceSpec, load_devices
 from perihelion.dtype import DType
 from perihelion.graph.weights.format import WeightsFormat
 
@@ -307,7 +307,7 @@ class PipelineConfig:
     engine: Optional[PipelineEngine] = None
     architecture: Optional[str] = None
     weight_path: list[Path] = field(default_factory=list)
-    device_specs: list[DeviceSpec] = field(default_factory=scan_available_devices)
+    device_specs: list[DeviceSpec] = field(default_factory=lambda: [DeviceSpec.cpu()])
     quantization_encoding: Optional[SupportedEncoding] = None
     serialized_model_path: Optional[str] = None
     save_to_serialized_model_path: Optional[str] = None
