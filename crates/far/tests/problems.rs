@@ -143,3 +143,55 @@ fn indices_are_refused_in_the_words_of_the_cpu() {
     assert!(refused.contains("operand 1 at [1] is -5"), "{refused}");
     assert_eq!(run(&there, &graph, &inputs, &*device).unwrap_err(), refused);
 }
+
+#[test]
+fn watched_steps_have_the_bits_of_the_cpu_and_fail_where_its_do() {
+    let host = InferenceSession::new([cpu()]).unwrap();
+    let (far, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
+    for session in [&host, &far] {
+        session.debug().set_nan_check(true);
+        session.debug().set_uninitialized_read_check(true);
+    }
+    let options = CompileOptions { placement: Placement::On(gpu(0)), ..CompileOptions::default() };
+    let mut counts = [0, 0];
+    for problem in conformance::problems() {
+        let (graph, inputs) = (problem.graph(), problem.arguments());
+        let weights = |name: &str| problem.weight(name);
+        let models = [host.load(&graph, &weights), far.load_with(&graph, &weights, &options)];
+        let [here, there] = models.map(|model| run(&model.unwrap(), &graph, &inputs, &*device));
+        match (here, there) {
+            (Ok(expected), Ok(got)) => {
+                let same = got.iter().zip(&expected).all(|(got, expected)| got.bytes() == expected.bytes());
+                assert!(same, "{}", problem.name);
+                counts[0] += 1;
+            }
+            (Err(expected), Err(got)) => {
+                let reason = |error: &str| error.rsplit_once(": ").unwrap().1.to_string();
+                assert_eq!(reason(&got), reason(&expected), "{}", problem.name);
+                counts[1] += 1;
+            }
+            (here, there) => panic!("{}: {:?} here, {:?} there", problem.name, here.err(), there.err()),
+        }
+    }
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+#[test]
+fn what_was_recorded_is_not_run_with_other_weights() {
+    let text = "graph g(%x: f32[n]) { %w = weight \"w\" : f32[1] %y = mul(%x, %w) return %y }";
+    let graph = Graph::parse(text).unwrap();
+    let (far, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
+    let options = CompileOptions { placement: Placement::On(gpu(0)), ..CompileOptions::default() };
+    let weight = |factor: f32| move |name: &str| (name == "w").then(|| Tensor::from_slice([1], &[factor]));
+    let model = far.load_with(&graph, &weight(2.0), &options).unwrap();
+    let products = |x: &[f32]| {
+        let inputs = [Tensor::from_slice([x.len()], x)];
+        run(&model, &graph, &inputs, &*device).unwrap()[0].to_vec::<f32>()
+    };
+    for _ in 0..3 {
+        assert_eq!(products(&[1.0, 3.0]), [2.0, 6.0]);
+        assert_eq!(products(&[5.0]), [10.0]);
+    }
+    model.reload(&weight(3.0)).unwrap();
+    assert_eq!(products(&[1.0, 3.0]), [3.0, 9.0]);
+}

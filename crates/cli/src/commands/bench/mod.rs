@@ -290,7 +290,7 @@ fn measure_prompt_at_depth(
 ) -> anyhow::Result<Vec<Times>> {
     let Work { prompt: count, depth, .. } = work;
     let pages = (depth + count).div_ceil(model.page_size());
-    let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
+    let mut runner = model.runner(pages)?;
     let tokens = prompt(0, depth + count, model.vocab());
     for start in (0..depth).step_by(FILL_TOKENS) {
         runner.run(&batch(tokens[start..depth.min(start + FILL_TOKENS)].to_vec(), start, pages, 0))?;
@@ -346,7 +346,7 @@ fn print_profiles(title: &str, model: &TextModel, tokens: usize, limits: &Limits
         return Err(Usage(format!("{problem}; give a smaller --prompt")).into());
     }
     let pages = (tokens + 1).div_ceil(model.page_size());
-    let mut runner = model.runner(pages).map_err(pipelines::Error::from)?;
+    let mut runner = model.runner(pages)?;
     let mut profile = |cached: usize, count: usize, state_to| -> anyhow::Result<Profile> {
         let batch = batch(prompt(0, count, model.vocab()), cached, pages, state_to);
         runner.run(&batch)?; // The first run plans memory and faults pages in.
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn decode_is_timed_from_when_all_sequences_have_started() {
-        let session = model::session(1).unwrap();
+        let session = model::session(1, []).unwrap();
         let progress = Progress::new(true);
         let plan = model::ModelSource::built_in().plan_and_fetch(&progress).unwrap();
         let model = model::load(model::compile(&session, plan).unwrap(), &session, &progress).unwrap();
