@@ -63,7 +63,6 @@ LOADING: dict[str, str] = {
     "chat_format": "it is called chat_template here",
     "cpu_offload_gb": _CPU,
     "data_parallel_size": _CPU,
-    "device": _CPU,
     "device_map": _CPU,
     "disable_log_stats": _NOTHING,
     "distributed_executor_backend": _CPU,
