@@ -59,7 +59,7 @@ impl BoundWeight {
 
 /// The weights of a program in the order of its slots.
 pub(crate) struct BoundWeights {
-    /// Those of no other binding of this process have it.
+    /// Tells these weights from all others that were bound in this process.
     pub(crate) number: u64,
     weights: Vec<BoundWeight>,
     /// The files that some of them lie in, each once.

@@ -15,7 +15,7 @@ pub(crate) const FRAMES: usize = 64;
 /// Recordings of a plan kept for sizes and memory seen before. Each keeps the memory between plans as it was.
 const RECORDINGS: usize = 16;
 
-/// Memory between plans that nobody uses and that is kept all the same.
+/// How many unused pieces of memory for values between plans are kept for later calls.
 const SPARE: usize = 64;
 
 /// What a call needs to itself and hands on to later calls, so that these allocate nothing large.
@@ -33,7 +33,7 @@ pub(crate) struct FarWorkspace {
     arenas: Vec<FarBytes>,
     /// Memory for values between plans: free where nobody else holds it, the least recently used first.
     values: Vec<FarBytes>,
-    /// Of each plan, the most recently launched first.
+    /// What was recorded of each plan; the recording that was launched last stands first.
     recordings: Vec<Vec<Recording>>,
 }
 
@@ -116,7 +116,7 @@ impl FarWorkspace {
         Ok(value.part(0, bytes))
     }
 
-    /// Lets go of what others hold when a call ends: outputs.
+    /// Forgets the memory that others still hold when a call ends, such as that of its outputs.
     pub(crate) fn end_call(&mut self) {
         self.values.retain(is_free);
     }
@@ -166,7 +166,7 @@ impl PartialEq for FarPlace {
     }
 }
 
-/// Whether memory is of the device that an allocator is of.
+/// Whether memory belongs to the same device as an allocator.
 fn is_of(bytes: &FarBytes, allocator: &dyn Allocator) -> bool {
     bytes.memory.allocator().spec() == allocator.spec()
 }

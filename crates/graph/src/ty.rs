@@ -51,7 +51,7 @@ impl Type {
         Type { kind: Kind::Buffer, ..Type::new(dtype, shape) }
     }
 
-    /// The same on the host.
+    /// The same type, on the host.
     #[must_use]
     pub fn here(&self) -> Type {
         Type { device: DeviceRef::Cpu, ..self.clone() }

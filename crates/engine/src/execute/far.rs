@@ -92,7 +92,7 @@ pub(super) fn run_watched(
     Ok(watch.after(planned, step, &results))
 }
 
-/// Copies of what a step on a device reads and of where it writes.
+/// Copies, in the host's memory, of what a step on a device reads and of the memory that it writes.
 struct Copies {
     operands: Vec<AlignedBytes>,
     results: Vec<AlignedBytes>,

@@ -112,7 +112,8 @@ impl Outline {
         }
     }
 
-    /// The most bytes of cache that buffers of at most so many bytes hold: one buffer for each shape of keys and values.
+    /// The size of the largest cache, in bytes, if no buffer may be larger than `buffer`. Each shape of keys and values has
+    /// one buffer.
     fn cache_bound(&self, buffer: u64, dtype: DType) -> u64 {
         let Outline::Graph(model) = self else { return u64::MAX };
         let caches = &model.state.per_token;

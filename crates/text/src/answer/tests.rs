@@ -671,7 +671,7 @@ const SUFFIXED: &str = "{% set end = ':opensource' -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}[assistant]{{ '<think{}>'.format(end) }}{%- endif -%}";
 
-/// As Muse Glimmer's, whose calls are messages to functions.
+/// A template like Muse Glimmer's, in which each call is a message to its function.
 const MESSAGES: &str = "{% if tools %}{{ tools | tojson }}{% endif -%}
 {%- for m in messages -%}
 {%- if m.reasoning_content %}<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>{% endif -%}
@@ -858,7 +858,7 @@ fn formats_are_found_in_the_vocabulary_if_the_template_only_reads_tools() {
         let Some(found) = ToolFormat::in_vocabulary(&with_marks(&self::format(format.name, ""))) else {
             continue;
         };
-        // MiniCPM 3 begins calls with a token of LFM2's and more.
+        // MiniCPM 3 begins calls with the token that begins LFM2's, and with more text behind it.
         assert!(format.begin[0].starts_with(found.begin[0]), "{}", format.name);
     }
     assert_eq!(ToolFormat::in_vocabulary(&with_tokens([])), None);

@@ -43,9 +43,9 @@ pub struct ToolFormat {
 /// How calls follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Separator {
-    /// Between one begin mark and one `close`, with this text between calls.
+    /// All calls stand between one begin mark and one `close`, with this text between them.
     Calls(&'static str),
-    /// Each with its own begin mark and `close`, with this text between them.
+    /// Each call has its own begin mark and `close`, with this text between calls.
     Sections(&'static str),
 }
 
@@ -95,7 +95,7 @@ pub struct Tags {
     pub value: &'static str,
     /// Around a value, and no part of it.
     pub padding: &'static str,
-    /// Around a text that holds marks of XML or line breaks, and no part of it; empty if texts are never quoted.
+    /// Stand around a text that holds marks of XML or line breaks, and are no part of it; empty if texts are never quoted.
     pub quotes: [&'static str; 2],
     /// Ends a value.
     pub value_end: &'static str,
