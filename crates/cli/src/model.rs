@@ -55,7 +55,8 @@ pub(crate) fn session<'c>(
     configs: impl IntoIterator<Item = &'c PipelineConfig>,
 ) -> anyhow::Result<InferenceSession> {
     let mut builder = InferenceSession::builder();
-    for config in configs {
+    let is_far = |config: &&PipelineConfig| config.device_specs.iter().any(|spec| !spec.is_host());
+    for config in configs.into_iter().filter(is_far) {
         let devices = config.devices_of(&PLATFORM)?;
         builder = builder.devices(devices.into_iter().filter(|device| !device.is_host()));
     }

@@ -38,14 +38,12 @@ impl Room {
     /// The memory of a machine, or that of the accelerator on which a configuration's model runs, if it tells.
     fn of(machine: Machine<'_>, config: &PipelineConfig) -> Room {
         let host = Room { free: machine.free_memory, cache_limit: None, buffer_limit: None };
-        match (config.accelerator(), config.device_of(machine.devices)) {
-            (Some(_), Ok(device)) => Room {
-                free: device.stats().map(|stats| stats.free_memory),
-                buffer_limit: Some(device.max_single_alloc_size()).filter(|&bytes| bytes > 0),
-                ..host
-            },
-            _ => host,
-        }
+        let device = config.accelerator().and_then(|_| config.device_of(machine.devices).ok());
+        device.map_or(host, |device| Room {
+            free: device.stats().map(|stats| stats.free_memory),
+            buffer_limit: Some(device.max_single_alloc_size()).filter(|&bytes| bytes > 0),
+            ..host
+        })
     }
 }
 
