@@ -1,5 +1,10 @@
 //! Which kernel computes a node.
 
+mod axes;
+mod elements;
+mod elementwise;
+mod functions;
+
 use std::sync::Arc;
 
 use engine::{FarArray, FarCall, FarKernel, FarOperand, NodeTypes};
@@ -11,6 +16,9 @@ use crate::gpu::Gpu;
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
         Op::Rebind(_) => None,
+        Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
+            elementwise::kernel(node)
+        }
         _ => None,
     }
 }
