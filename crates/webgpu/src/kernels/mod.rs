@@ -1,5 +1,15 @@
 //! Which kernel computes a node.
 
+mod axes;
+mod band_part;
+mod concat;
+mod create_buffer;
+mod elements;
+mod elementwise;
+mod functions;
+mod gather;
+mod moves;
+
 use std::sync::Arc;
 
 use engine::{FarArray, FarCall, FarKernel, FarOperand, NodeTypes};
@@ -11,6 +21,23 @@ use crate::gpu::Gpu;
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
         Op::Rebind(_) => None,
+        Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
+            elementwise::kernel(node)
+        }
+        Op::Slice(_)
+        | Op::Split(_)
+        | Op::Transpose(_)
+        | Op::Broadcast(_)
+        | Op::Reshape(_)
+        | Op::Flip(_)
+        | Op::Tile(_)
+        | Op::Pad(_)
+        | Op::Load(_)
+        | Op::Store(_) => moves::kernel(node),
+        Op::Concat(op) => concat::kernel(node, op.axis),
+        Op::Gather(op) => gather::kernel(node, op.axis),
+        Op::BandPart(op) => band_part::kernel(node, *op),
+        Op::CreateBuffer(_) => create_buffer::kernel(),
         _ => None,
     }
 }
