@@ -1,5 +1,8 @@
 //! Which kernel computes a node.
 
+mod norm;
+mod rows;
+
 use std::sync::Arc;
 
 use engine::{FarArray, FarCall, FarKernel, FarOperand, NodeTypes};
@@ -10,6 +13,8 @@ use crate::gpu::Gpu;
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
+        Op::RmsNorm(op) => norm::rms_norm(op.eps),
+        Op::LayerNorm(op) => norm::layer_norm(op.eps),
         Op::Rebind(_) => None,
         _ => None,
     }
