@@ -1,5 +1,6 @@
 //! Which kernel computes a node.
 
+mod group_norm;
 mod norm;
 mod rows;
 
@@ -15,6 +16,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
     match node.op {
         Op::RmsNorm(op) => norm::rms_norm(op.eps),
         Op::LayerNorm(op) => norm::layer_norm(op.eps),
+        Op::GroupNorm(op) => group_norm::group_norm(*op),
         Op::Rebind(_) => None,
         _ => None,
     }
