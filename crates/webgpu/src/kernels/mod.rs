@@ -3,6 +3,7 @@
 mod group_norm;
 mod norm;
 mod rows;
+mod softmax;
 
 use std::sync::Arc;
 
@@ -13,10 +14,13 @@ use crate::gpu::Gpu;
 
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
+    let dtype = node.inputs.first().map(|ty| ty.dtype);
     match node.op {
         Op::RmsNorm(op) => norm::rms_norm(op.eps),
         Op::LayerNorm(op) => norm::layer_norm(op.eps),
         Op::GroupNorm(op) => group_norm::group_norm(*op),
+        Op::Softmax(op) => softmax::softmax(op.axis, dtype?),
+        Op::LogSoftmax(op) => softmax::log_softmax(op.axis, dtype?),
         Op::Rebind(_) => None,
         _ => None,
     }
