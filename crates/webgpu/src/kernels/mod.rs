@@ -2,6 +2,7 @@
 
 mod group_norm;
 mod norm;
+mod reduce;
 mod rows;
 mod softmax;
 
@@ -21,6 +22,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::GroupNorm(op) => group_norm::group_norm(*op),
         Op::Softmax(op) => softmax::softmax(op.axis, dtype?),
         Op::LogSoftmax(op) => softmax::log_softmax(op.axis, dtype?),
+        Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
         Op::Rebind(_) => None,
         _ => None,
     }
