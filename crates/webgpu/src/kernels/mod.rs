@@ -1,5 +1,6 @@
 //! Which kernel computes a node.
 
+mod cumsum;
 mod group_norm;
 mod norm;
 mod reduce;
@@ -23,6 +24,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::Softmax(op) => softmax::softmax(op.axis, dtype?),
         Op::LogSoftmax(op) => softmax::log_softmax(op.axis, dtype?),
         Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
+        Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
         Op::Rebind(_) => None,
         _ => None,
     }
