@@ -6,6 +6,7 @@ mod norm;
 mod reduce;
 mod rows;
 mod softmax;
+mod top_k;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::LogSoftmax(op) => softmax::log_softmax(op.axis, dtype?),
         Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
         Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
+        Op::TopK(op) => top_k::top_k(*op, dtype?),
         Op::Rebind(_) => None,
         _ => None,
     }
