@@ -1,6 +1,10 @@
 //! Which kernel computes a node.
 
+mod axes;
 mod cumsum;
+mod elements;
+mod elementwise;
+mod functions;
 mod group_norm;
 mod norm;
 mod reduce;
@@ -28,6 +32,9 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
         Op::TopK(op) => top_k::top_k(*op, dtype?),
         Op::Rebind(_) => None,
+        Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
+            elementwise::kernel(node)
+        }
         _ => None,
     }
 }
