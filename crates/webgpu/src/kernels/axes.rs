@@ -51,7 +51,8 @@ impl Axes {
         let mut text: String = inner
             .scan("i".to_string(), |rest, group| {
                 let above = format!("r{group}");
-                let line = format!("let a{group} = {rest} % p.n{group}; let {above} = {rest} / p.n{group};\n");
+                let line =
+                    format!("let a{group} = {rest} % p.n{group}; let {above} = {rest} / p.n{group};\n");
                 *rest = above;
                 Some(line)
             })

@@ -9,8 +9,9 @@ use engine::{FarCall, FarKernel};
 use graph::ops::CumSum;
 use tensor::{DType, Shape};
 
+use super::elements::wgsl_type;
 use super::operand;
-use super::rows::{THREADS, around, element_type};
+use super::rows::{THREADS, around};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// Elements of a segment.
@@ -29,7 +30,7 @@ struct CumSumKernel {
 
 impl CumSumKernel {
     fn shader(&self, is_total: bool) -> Shader {
-        let ty = element_type(self.dtype);
+        let ty = wgsl_type(self.dtype).expect("a number");
         let join = match self.dtype {
             DType::F32 => include_str!("join_floats.wgsl").to_string(),
             _ => format!(
@@ -37,11 +38,8 @@ impl CumSumKernel {
                  fn sum_of(state: vec2<u32>) -> {ty} {{ return bitcast<{ty}>(state.x); }}\n"
             ),
         };
-        let flags = [
-            ("IS_TOTAL", is_total),
-            ("IS_REVERSE", self.op.reverse),
-            ("IS_EXCLUSIVE", self.op.exclusive),
-        ];
+        let flags =
+            [("IS_TOTAL", is_total), ("IS_REVERSE", self.op.reverse), ("IS_EXCLUSIVE", self.op.exclusive)];
         let mut constants = flags.map(|(name, flag)| (name, flag.to_string())).to_vec();
         constants.push(("SEGMENT", format!("{SEGMENT}u")));
         let bindings = [("x", self.dtype), ("totals", DType::U64), ("y", self.dtype)];

@@ -34,7 +34,8 @@ impl ElementShader<'_> {
         params: &[usize],
         (count, work): (usize, u64),
     ) -> Result<(), String> {
-        let words: Result<Vec<u32>, _> = [count].iter().chain(params).map(|&size| u32::try_from(size)).collect();
+        let words: Result<Vec<u32>, _> =
+            [count].iter().chain(params).map(|&size| u32::try_from(size)).collect();
         let words = words.map_err(|_| format!("more than {} elements", u32::MAX))?;
         let groups = count.div_ceil(per_word(self.result) * THREADS);
         recorder.dispatch(&self.shader(), places, &words, groups, count as u64 * work)

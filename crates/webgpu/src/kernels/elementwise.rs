@@ -38,7 +38,8 @@ pub(super) fn kernel(node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     let name = name(node.op, &program, operands[0]);
     let kernel = ElementwiseKernel { name, program, operands, steps, axes, moving, in_place };
     wgsl_type(result)?;
-    (kernel.operands.len() <= OPERANDS && kernel.body().is_some()).then(|| Arc::new(kernel) as Arc<dyn FarKernel>)
+    (kernel.operands.len() <= OPERANDS && kernel.body().is_some())
+        .then(|| Arc::new(kernel) as Arc<dyn FarKernel>)
 }
 
 /// A program of one step.
@@ -56,7 +57,8 @@ fn moves_along(operand: &[Dim], result: &[Dim], axis: usize) -> bool {
 /// The groups of axes along which an operand's elements change.
 fn moving(operand: &[Dim], result: &[Dim], axes: &Axes) -> Vec<usize> {
     let first = axes.iter().map(|axes| axes.first());
-    let along = first.enumerate().filter(|(_, axis)| axis.is_some_and(|&axis| moves_along(operand, result, axis)));
+    let along =
+        first.enumerate().filter(|(_, axis)| axis.is_some_and(|&axis| moves_along(operand, result, axis)));
     along.map(|(group, _)| group).collect()
 }
 
@@ -92,7 +94,8 @@ struct ElementwiseKernel {
 impl ElementwiseKernel {
     /// The function of the number of an element; `None` if the host computes a step.
     fn body(&self) -> Option<String> {
-        let mut text = format!("fn value(i: u32) -> {} {{\n{}", wgsl_type(*self.steps.last()?)?, self.axes.indices());
+        let mut text =
+            format!("fn value(i: u32) -> {} {{\n{}", wgsl_type(*self.steps.last()?)?, self.axes.indices());
         for (position, moving) in self.moving.iter().enumerate() {
             text += &format!("let v{position} = x{position}({});\n", self.index(moving));
         }
@@ -147,10 +150,10 @@ impl FarKernel for ElementwiseKernel {
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         let text = format!("{math}{}{body}", include_str!("elementwise.wgsl"));
         let (name, to) = (&self.name[..], result.dtype);
-        let shader =
-            ElementShader { name, operands: &operands, result: to, params: &params, text: &text };
+        let shader = ElementShader { name, operands: &operands, result: to, params: &params, text: &text };
         let arrays = (0..call.inputs.len()).map(|i| operand(call, i)).chain([Ok(result)]);
-        let places = arrays.map(|array| Ok(Place::Memory(&array?.bytes))).collect::<Result<Vec<_>, String>>()?;
+        let places =
+            arrays.map(|array| Ok(Place::Memory(&array?.bytes))).collect::<Result<Vec<_>, String>>()?;
         let work = (result.shape.elements(), WORK * self.steps.len() as u64);
         let sizes = self.axes.sizes(result.shape);
         shader.dispatch(Recorder::of(recorder)?, &places, &sizes[1..], work)

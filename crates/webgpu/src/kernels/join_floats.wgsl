@@ -5,9 +5,9 @@
 fn join(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let left = bitcast<vec2<f32>>(a);
     let right = bitcast<vec2<f32>>(b);
-    let sum = left.x + right.x;
-    let added = sum - left.x;
-    let error = (left.x - (sum - added)) + (right.x - added);
+    let sum = settled(left.x + right.x);
+    let added = settled(sum - left.x);
+    let error = (left.x - settled(sum - added)) + (right.x - added);
     return bitcast<vec2<u32>>(vec2<f32>(sum, left.y + right.y + error));
 }
 

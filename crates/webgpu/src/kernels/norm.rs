@@ -56,7 +56,8 @@ impl FarKernel for NormKernel {
         let [rows, columns, _] = around(y.shape, y.shape.rank() - 1);
         let rows = if columns == 0 { 0 } else { rows };
         let arrays = (0..self.operands()).map(|i| operand(call, i)).chain([Ok(y)]);
-        let places = arrays.map(|array| Ok(Place::Memory(&array?.bytes))).collect::<Result<Vec<_>, String>>()?;
+        let places =
+            arrays.map(|array| Ok(Place::Memory(&array?.bytes))).collect::<Result<Vec<_>, String>>()?;
         let params = [columns as u32, self.eps.to_bits()];
         let work = 8 * (rows * columns) as u64;
         Recorder::of(recorder)?.dispatch(&self.shader(), &places, &params, rows, work)

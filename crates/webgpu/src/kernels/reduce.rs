@@ -11,8 +11,9 @@ use graph::Op;
 use graph::ops::{ArgReduceKind, Reduce, ReduceKind};
 use tensor::{DType, Shape};
 
+use super::elements::{ElementShader, wgsl_type};
 use super::operand;
-use super::rows::{ORDER, THREADS, around, each_element, element_type, in_word, is_number};
+use super::rows::{ORDER, THREADS, around, is_number, order_constants};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// Elements of a segment at least, and segments at most.
@@ -60,19 +61,15 @@ impl ReduceKernel {
     }
 
     /// What a shader is told of the elements.
-    fn constants(&self) -> Vec<(&'static str, String)> {
+    fn constants(&self) -> String {
         let is_smallest = self.kind == ReduceKind::Min;
         let start = match self.kind {
             ReduceKind::Max | ReduceKind::Min => format!("vec2<u32>({:#x}u, 0xffffffffu)", self.worst_key()),
             ReduceKind::Prod => "vec2<u32>(1u, 0u)".to_string(),
             _ => "vec2<u32>(0u, 0u)".to_string(),
         };
-        vec![
-            ("START", start),
-            ("SMALLEST", is_smallest.to_string()),
-            ("ONE_ZERO", self.finds.to_string()),
-            ("NAN_KEY", "0xffffffffu".to_string()),
-        ]
+        let order = order_constants(is_smallest, self.finds, "0xffffffffu");
+        format!("{order}const START = {start};\n")
     }
 
     /// The key of what any element is at least as good as.
@@ -90,20 +87,22 @@ impl ReduceKernel {
         }
     }
 
+    /// Gives the partial results.
     fn partials(&self) -> Shader {
-        let ty = element_type(self.dtype);
+        let ty = self.element();
         let state = match self.kind {
             ReduceKind::Max | ReduceKind::Min => format!("vec2<u32>(key_{ty}(x(i)), position)"),
             _ => "vec2<u32>(bitcast<u32>(x(i)), 0u)".to_string(),
         };
         let state = format!("fn state_of(i: u32, position: u32) -> vec2<u32> {{ return {state}; }}\n");
-        let source = [&self.join(), &state, include_str!("reduce.wgsl")].concat();
+        let source = [&self.constants(), &self.join(), &state, include_str!("reduce.wgsl")].concat();
         let bindings = [("x", self.dtype, Access::Memory), ("partials", DType::U64, Access::Memory)];
-        Shader::new("reduce", &bindings, &["count", "n", "inner", "segments"], &self.constants(), &source)
+        Shader::new("reduce", &bindings, &["count", "n", "inner", "segments"], &[], &source)
     }
 
-    fn results(&self) -> Shader {
-        let ty = element_type(self.dtype);
+    /// Gives each result.
+    fn results(&self) -> String {
+        let ty = self.element();
         let (ty, result) = match self.kind {
             _ if self.finds => ("vec2<u32>", "vec2<u32>(joined.y, 0u)".to_string()),
             ReduceKind::Max | ReduceKind::Min => (ty, format!("value_{ty}(joined.x)")),
@@ -111,13 +110,15 @@ impl ReduceKernel {
             ReduceKind::Sum if self.dtype.is_float() => (ty, "sum_of(joined)".to_string()),
             _ => (ty, format!("bitcast<{ty}>(joined.x)")),
         };
-        let result =
-            format!("alias Element = {ty};\nfn finished(joined: vec2<u32>) -> Element {{ return {result}; }}\n");
-        let write = each_element(self.result);
-        let source = [&self.join(), &result, include_str!("reduce_segments.wgsl"), &write].concat();
-        let bindings = [("partials", DType::U64, Access::Memory), ("y", self.result, Access::Memory)];
-        let params = ["words", "n", "inner", "segments"];
-        Shader::new("reduce_segments", &bindings, &params, &self.constants(), &source)
+        let result = format!(
+            "alias Element = {ty};\nfn finished(joined: vec2<u32>) -> Element {{ return {result}; }}\n"
+        );
+        [&self.constants(), &self.join(), &result, include_str!("reduce_segments.wgsl")].concat()
+    }
+
+    /// The type of an element in a shader.
+    fn element(&self) -> &'static str {
+        wgsl_type(self.dtype).expect("a number")
     }
 }
 
@@ -142,14 +143,18 @@ impl FarKernel for ReduceKernel {
         let (segments, recorder) = (segments(n), Recorder::of(recorder)?);
         let Some(partials) = call.scratch.as_ref() else { return Ok(()) };
         let count = outer * segments * inner;
-        let sizes = [n as u32, inner as u32, segments as u32];
-        let params = |count: usize| [&[count as u32], &sizes[..]].concat();
+        let params = [count as u32, n as u32, inner as u32, segments as u32];
         let places = [Place::Memory(&x.bytes), Place::Memory(partials)];
         let work = 8 * (outer * n * inner) as u64;
-        recorder.dispatch(&self.partials(), &places, &params(count), count.div_ceil(THREADS), work)?;
-        let words = (outer * inner).div_ceil(in_word(self.result));
-        let places = [Place::Memory(partials), Place::Memory(&y.bytes)];
-        let work = 8 * count as u64;
-        recorder.dispatch(&self.results(), &places, &params(words), words.div_ceil(THREADS), work)
+        recorder.dispatch(&self.partials(), &places, &params, count.div_ceil(THREADS), work)?;
+        let shader = ElementShader {
+            name: "reduce_segments",
+            operands: &[("partials", DType::U64)],
+            result: self.result,
+            params: &["n", "inner", "segments"],
+            text: &self.results(),
+        };
+        let places = [partials, &y.bytes].map(Place::Memory);
+        shader.dispatch(recorder, &places, &[n, inner, segments], (outer * inner, 8 * segments as u64))
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use engine::{FarCall, FarKernel};
 use tensor::{DType, Shape};
 
+use super::elements::ElementShader;
 use super::operand;
-use super::rows::{LANES, ORDER, THREADS, around, each_element, in_word};
+use super::rows::{LANES, ORDER, THREADS, around, order_constants};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// `e^(x_i) / Σ_j e^(x_j)` along an axis.
@@ -41,38 +42,33 @@ impl SoftmaxKernel {
 
     /// Gives the statistics of each lane.
     fn statistics(&self, is_in_columns: bool) -> Shader {
-        let constants = [("SMALLEST", "false"), ("ONE_ZERO", "true"), ("NAN_KEY", "0xffffffffu")];
-        let constants = constants.map(|(name, value)| (name, value.to_string()));
+        let order = order_constants(false, true, "0xffffffffu") + ORDER;
         let share = match (self.is_logarithm, is_in_columns) {
             (true, _) => "log_(sum)",
             (_, true) => "sum",
             _ => "1.0 / sum",
         };
         let share = format!("fn share_of_sum(sum: f32) -> f32 {{ return {share}; }}\n");
-        let all = [include_str!("math.wgsl"), ORDER, &share, include_str!("softmax_share.wgsl")].concat();
+        let all = [include_str!("math.wgsl"), &order, &share, include_str!("softmax_share.wgsl")].concat();
         let bindings = [("x", self.dtype, Access::Memory), ("statistics", DType::U64, Access::Memory)];
         if is_in_columns {
             let source = all + include_str!("softmax_columns.wgsl");
-            Shader::new("softmax_columns", &bindings, &["columns", "n", "inner"], &constants, &source)
+            Shader::new("softmax_columns", &bindings, &["columns", "n", "inner"], &[], &source)
         } else {
             let source = all + LANES + include_str!("softmax_rows.wgsl");
-            Shader::new("softmax_rows", &bindings, &["n", "inner"], &constants, &source)
+            Shader::new("softmax_rows", &bindings, &["n", "inner"], &[], &source)
         }
     }
 
-    /// Gives the result.
-    fn shares(&self, is_in_columns: bool) -> Shader {
+    /// Gives each element.
+    fn elements(&self, is_in_columns: bool) -> String {
         let result = match (self.is_logarithm, is_in_columns) {
             (true, _) => "below - share",
             (_, true) => "exp_(below) / share",
             _ => "exp_(below) * share",
         };
         let result = format!("fn result(below: f32, share: f32) -> f32 {{ return {result}; }}\n");
-        let write = each_element(self.dtype);
-        let source = [include_str!("math.wgsl"), &result, include_str!("softmax.wgsl"), &write].concat();
-        let bindings = [("x", self.dtype), ("statistics", DType::U64), ("y", self.dtype)];
-        let bindings = bindings.map(|(name, dtype)| (name, dtype, Access::Memory));
-        Shader::new("softmax", &bindings, &["words", "n", "inner"], &[], &source)
+        [include_str!("math.wgsl"), &result, include_str!("softmax.wgsl")].concat()
     }
 }
 
@@ -99,9 +95,14 @@ impl FarKernel for SoftmaxKernel {
             if is_in_columns { (&sizes[..], lanes.div_ceil(THREADS)) } else { (&sizes[1..], lanes) };
         let places = [Place::Memory(&x.bytes), Place::Memory(statistics)];
         recorder.dispatch(&self.statistics(is_in_columns), &places, sizes, groups, work)?;
-        let words = elements.div_ceil(in_word(self.dtype));
-        let places = [Place::Memory(&x.bytes), Place::Memory(statistics), Place::Memory(&y.bytes)];
-        let sizes = [words as u32, n as u32, inner as u32];
-        recorder.dispatch(&self.shares(is_in_columns), &places, &sizes, words.div_ceil(THREADS), work)
+        let shader = ElementShader {
+            name: "softmax",
+            operands: &[("x", self.dtype), ("statistics", DType::U64)],
+            result: self.dtype,
+            params: &["n", "inner"],
+            text: &self.elements(is_in_columns),
+        };
+        let places = [&x.bytes, statistics, &y.bytes].map(Place::Memory);
+        shader.dispatch(recorder, &places, &[n, inner], (elements, 32))
     }
 }

@@ -7,8 +7,9 @@ use engine::{FarCall, FarKernel};
 use graph::ops::TopK;
 use tensor::DType;
 
+use super::elements::{ElementShader, wgsl_type};
 use super::operand;
-use super::rows::{ORDER, THREADS, around, each_element, element_type, in_word, is_number};
+use super::rows::{ORDER, THREADS, around, is_number, order_constants};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// The most elements that a lane is searched for, once for each.
@@ -25,23 +26,20 @@ struct TopKKernel {
 }
 
 impl TopKKernel {
+    /// Gives where the elements are.
     fn indices(&self) -> Shader {
-        let ty = element_type(self.dtype);
-        let nan = if self.op.smallest { "0u" } else { "0xffffffffu" };
-        let constants =
-            [("SMALLEST", self.op.smallest.to_string()), ("ONE_ZERO", true.to_string()), ("NAN_KEY", nan.to_string())];
+        let ty = self.element();
+        let order =
+            order_constants(self.op.smallest, true, if self.op.smallest { "0u" } else { "0xffffffffu" });
         let key = format!("fn key(value: {ty}) -> u32 {{ return key_{ty}(value); }}\n");
-        let source = [ORDER, &key, include_str!("top_k.wgsl")].concat();
+        let source = [&order, ORDER, &key, include_str!("top_k.wgsl")].concat();
         let bindings = [("x", self.dtype, Access::Memory), ("indices", DType::I64, Access::Memory)];
-        Shader::new("top_k", &bindings, &["k", "n", "inner"], &constants, &source)
+        Shader::new("top_k", &bindings, &["k", "n", "inner"], &[], &source)
     }
 
-    fn values(&self) -> Shader {
-        let element = format!("alias Element = {};\n", element_type(self.dtype));
-        let source = [&element, include_str!("top_k_values.wgsl"), &each_element(self.dtype)].concat();
-        let bindings = [("x", self.dtype), ("indices", DType::I64), ("y", self.dtype)];
-        let bindings = bindings.map(|(name, dtype)| (name, dtype, Access::Memory));
-        Shader::new("top_k_values", &bindings, &["words", "k", "n", "inner"], &[], &source)
+    /// The type of an element in a shader.
+    fn element(&self) -> &'static str {
+        wgsl_type(self.dtype).expect("a number")
     }
 }
 
@@ -62,9 +60,14 @@ impl FarKernel for TopKKernel {
         let places = [&x.bytes, &indices.bytes].map(Place::Memory);
         let work = 8 * (elements * n.next_multiple_of(THREADS)) as u64;
         recorder.dispatch(&self.indices(), &places, &sizes, lanes, work)?;
-        let words = elements.div_ceil(in_word(self.dtype));
+        let shader = ElementShader {
+            name: "top_k_values",
+            operands: &[("x", self.dtype), ("indices", DType::I64)],
+            result: self.dtype,
+            params: &["k", "n", "inner"],
+            text: &format!("alias Element = {};\n{}", self.element(), include_str!("top_k_values.wgsl")),
+        };
         let places = [&x.bytes, &indices.bytes, &y.bytes].map(Place::Memory);
-        let params = [&[words as u32], &sizes[..]].concat();
-        recorder.dispatch(&self.values(), &places, &params, words.div_ceil(THREADS), elements as u64)
+        shader.dispatch(recorder, &places, &[k, n, inner], (elements, 2))
     }
 }
