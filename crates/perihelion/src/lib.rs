@@ -108,7 +108,34 @@ pub mod driver {
     };
 
     /// The devices of this build.
-    pub static PLATFORM: Platform = Platform::new(cpu);
+    pub static PLATFORM: Platform = Platform::new(cpu).with_accelerators(&ACCELERATORS);
+
+    #[cfg(feature = "webgpu")]
+    use webgpu::ADAPTERS as ACCELERATORS;
+
+    #[cfg(not(feature = "webgpu"))]
+    static ACCELERATORS: NotBuilt = NotBuilt;
+
+    /// In a build that drives no accelerators.
+    #[cfg(not(feature = "webgpu"))]
+    struct NotBuilt;
+
+    #[cfg(not(feature = "webgpu"))]
+    impl engine::devices::Accelerators for NotBuilt {
+        fn count(&self) -> usize {
+            0
+        }
+
+        fn absence(&self) -> String {
+            "this build drives none, one with the feature webgpu does (cargo install --features webgpu), and so does the \
+             Python package"
+                .to_string()
+        }
+
+        fn open(&self, id: usize, _: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+            unreachable!("there is no accelerator {id}")
+        }
+    }
 
     /// The CPU, with a thread for each core.
     pub fn cpu() -> Arc<dyn Device> {

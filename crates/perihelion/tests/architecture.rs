@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["tensor", "extension", "storyteller"],
     &["graph", "weights", "extensions"],
     &["conformance", "engine", "models", "sources", "text"],
-    &["pipelines", "cpu", "far"],
+    &["pipelines", "cpu", "far", "webgpu"],
     &["serve"],
     &["perihelion"],
     &["cli"],

@@ -9,12 +9,16 @@ use crate::support::{folder, message, parse, session};
 
 #[test]
 fn accelerators_that_do_not_exist_say_why() {
-    assert_eq!(driver::accelerator_count(), 0);
-    let error = driver::accelerator(0).err().expect("this build has none").to_string();
-    assert!(error.starts_with("gpu:0 is not available: found 0 accelerators"), "{error}");
-    assert!(error.ends_with("this build has no accelerator support"), "{error}");
-    let cpus = driver::load_devices(&driver::scan_available_devices()).unwrap();
-    assert!(cpus.len() == 1 && cpus[0].is_host());
+    let count = driver::accelerator_count();
+    let absent = i32::try_from(count).unwrap();
+    let error = driver::accelerator(absent).err().expect("counted from 0").to_string();
+    let plural = if count == 1 { "" } else { "s" };
+    let start = format!("gpu:{absent} is not available: found {count} accelerator{plural}; ");
+    assert!(error.len() > start.len() && error.starts_with(&start), "{error}");
+    let specs = driver::scan_available_devices();
+    let devices = driver::load_devices(&specs).unwrap();
+    assert_eq!(devices.iter().map(|device| device.spec()).collect::<Vec<_>>(), specs);
+    assert!(devices.iter().all(|device| device.is_host() == (count == 0)));
 }
 
 #[test]
