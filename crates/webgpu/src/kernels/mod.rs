@@ -1,5 +1,7 @@
 //! Which kernel computes a node.
 
+mod rope;
+
 use std::sync::Arc;
 
 use engine::{FarArray, FarCall, FarKernel, FarOperand, NodeTypes};
@@ -10,6 +12,7 @@ use crate::gpu::Gpu;
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
+        Op::Rope(op) => rope::rope(op.style),
         Op::Rebind(_) => None,
         _ => None,
     }
