@@ -1,5 +1,7 @@
 //! Which kernel computes a node.
 
+mod kv_store;
+mod ragged;
 mod rope;
 
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use crate::gpu::Gpu;
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
+        Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
+        Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
         Op::Rope(op) => rope::rope(op.style),
         Op::Rebind(_) => None,
         _ => None,
