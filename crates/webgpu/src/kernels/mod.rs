@@ -1,5 +1,7 @@
 //! Which kernel computes a node.
 
+mod linear;
+
 use std::sync::Arc;
 
 use engine::{FarArray, FarCall, FarKernel, FarOperand, NodeTypes};
@@ -10,6 +12,8 @@ use crate::gpu::Gpu;
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
+        Op::Linear(op) => linear::kernel(op, node),
+        Op::QMatMul(op) => linear::qmatmul(op, node),
         Op::Rebind(_) => None,
         _ => None,
     }
