@@ -1,6 +1,7 @@
 //! Which kernel computes a node.
 
 mod linear;
+mod matmul;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::gpu::Gpu;
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
         Op::Linear(op) => linear::kernel(op, node),
+        Op::MatMul(_) => matmul::kernel(node),
         Op::QMatMul(op) => linear::qmatmul(op, node),
         Op::Rebind(_) => None,
         _ => None,

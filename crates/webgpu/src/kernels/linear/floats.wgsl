@@ -4,6 +4,9 @@
 const TILE = 8u;
 const THREADS = 128u;
 
+// Where the rows of this batch begin.
+var<private> x_start: u32;
+
 var<workgroup> stage: array<u32, 2 * WORDS>;
 var<workgroup> inputs: array<f32, 2 * TILE * COLUMNS>;
 
@@ -43,8 +46,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         return;
     }
     let tiles = (p.tokens + TILE - 1u) / TILE;
-    let panel = group / tiles;
-    let first = group % tiles * TILE;
+    let part = in_batch(group);
+    let panel = part / tiles;
+    let first = part % tiles * TILE;
     let tokens = min(TILE, p.tokens - first);
     let row = thread % 16u;
     // Of the threads that add.
@@ -58,7 +62,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         load(panel, start, count, side, thread);
         for (var t = 0u; t < tokens; t++) {
             for (var column = thread; column < count; column += THREADS) {
-                inputs[place(side, t, column)] = x((first + t) * p.columns + start + column);
+                inputs[place(side, t, column)] = x(x_start + (first + t) * p.columns + start + column);
             }
         }
         workgroupBarrier();

@@ -5,7 +5,7 @@ use tensor::blocks::{iq3_s, iq3_xxs, iq4_nl, mxfp4};
 
 /// How a panel is stored, and so what it is multiplied with.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Layout {
+pub(in super::super) enum Layout {
     /// Codes with factors, which multiply int8 codes of the input.
     Blocks { codes: Codes, factors: Factors },
     /// Numbers, which multiply the input as it is.
@@ -14,7 +14,7 @@ pub(super) enum Layout {
 
 /// How the codes of 16 rows and 32 columns are stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Codes {
+pub(in super::super) struct Codes {
     /// The function that reads them.
     function: &'static str,
     /// What codes, as that function gives them, are larger than the codes meant.
@@ -26,7 +26,7 @@ pub(super) struct Codes {
 
 /// How scales and minimums of a block are stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Factors {
+pub(in super::super) struct Factors {
     /// The function that reads them.
     function: &'static str,
     /// Columns of a block.
@@ -39,7 +39,7 @@ pub(super) struct Factors {
 
 /// How numbers are stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Floats {
+pub(in super::super) struct Floats {
     /// The function that reads those of two columns.
     function: &'static str,
     /// Columns that are brought to the memory of a workgroup at a time, and their words.
@@ -54,14 +54,11 @@ pub(super) struct Floats {
 /// Lists the levels of `iq1`, `iq2` and `tq`, as the host's panels do.
 const COARSE_LEVELS: [i8; 16] = [-43, -25, -9, -8, -7, -1, 0, 1, 2, 7, 8, 9, 25, 43, 0, 0];
 
-/// What panels without a table start with.
+/// What weights without a table start with.
 const NO_TABLE: &str = "fn start_stage(panel: u32, thread: u32) {}\n";
 
-/// Numbers of a matrix, row by row, in the memory of a workgroup.
-pub(super) const ROWS: Floats = floats("singles", 64, 1024, false, 0);
-
 /// The layout of a dtype's panels.
-pub(super) fn layout(dtype: DType) -> Option<Layout> {
+pub(in super::super) fn layout(dtype: DType) -> Option<Layout> {
     let halves = factors("halves", 32, 1, 8);
     let eighths = factors("eighth_multiples", 256, 2, 72);
     let least = |function, columns, groups, words| Factors {
@@ -182,6 +179,7 @@ impl Layout {
                 let mut text = floats.text();
                 text.constant("HEAD", floats.head);
                 text.put(include_str!("panels.wgsl"));
+                text.put("fn in_batch(group: u32) -> u32 { return group; }\n");
                 text.put(match floats.head {
                     0 => NO_TABLE,
                     _ => include_str!("table.wgsl"),
@@ -195,14 +193,6 @@ impl Layout {
 }
 
 impl Floats {
-    /// The shader that multiplies rows of a matrix.
-    pub(super) fn rows_text(&self) -> Text {
-        let mut text = self.text();
-        text.put(include_str!("rows.wgsl"));
-        text.put(NO_TABLE);
-        text
-    }
-
     fn text(&self) -> Text {
         let mut text = Text { constants: Vec::new(), text: include_str!("floats.wgsl").to_string() };
         text.constant("COLUMNS", self.columns);
@@ -214,6 +204,16 @@ impl Floats {
         text.put(&pair);
         text
     }
+}
+
+/// The shader that multiplies floats as matrices store them, row by row or column by column.
+pub(super) fn rows_text(is_transposed: bool) -> Text {
+    // As panels of f32 have them, once they are in the memory of a workgroup.
+    let mut text = floats("singles", 64, 1024, false, 0).text();
+    text.constants.push(("TRANSPOSED", is_transposed.to_string()));
+    text.put(include_str!("rows.wgsl"));
+    text.put(NO_TABLE);
+    text
 }
 
 fn blocks_text(codes: &Codes, factors: &Factors) -> Text {

@@ -8,21 +8,20 @@
 //! One token is bound by memory. All sums have the host's order, whatever the number of tokens.
 
 mod layout;
+mod product;
 
 use std::sync::Arc;
 
 use engine::{FarArray, FarBytes, FarCall, FarKernel, FarOperand, NodeTypes};
-use graph::ops::{self, Unary};
+use graph::ops;
 use tensor::{DType, Shape};
 
-use self::layout::{Layout, ROWS, layout};
+use self::product::activation;
 use crate::recorder::{ALIGNMENT, Access, Place, Recorder, Shader};
-use crate::weights::weight;
 
-/// Rows of a panel.
-const PANEL: usize = 16;
-/// The most tokens that a workgroup multiplies with a panel.
-const TILE: usize = 8;
+pub(super) use self::layout::{Layout, layout};
+pub(super) use self::product::{AXES, Batch, Product};
+
 /// Columns that a workgroup prepares.
 const SLICE: usize = 1024;
 /// Words of 32 columns that are rounded to int8.
@@ -46,20 +45,6 @@ fn kernel_of(op: ops::Linear, dtypes: Vec<DType>, node: &NodeTypes<'_>) -> Optio
     }
     let is_exact = node.settings.exact_activations && layouts.iter().any(Layout::is_blocks);
     (!is_exact).then(|| Arc::new(LinearKernel { op, dtypes, layouts }) as Arc<dyn FarKernel>)
-}
-
-/// The function of `math.wgsl` or WGSL.
-fn activation(function: Unary) -> Option<&'static str> {
-    match function {
-        Unary::Relu => Some("relu"),
-        Unary::Silu => Some("silu"),
-        Unary::GeluTanh => Some("gelu_tanh"),
-        Unary::Gelu => Some("gelu"),
-        Unary::GeluQuick => Some("gelu_quick"),
-        Unary::Sigmoid => Some("sigmoid"),
-        Unary::Tanh => Some("tanh_"),
-        _ => None,
-    }
 }
 
 struct LinearKernel {
@@ -121,26 +106,16 @@ impl FarKernel for LinearKernel {
         rows.prepare(recorder, codes.as_ref(), true)?;
         rows.prepare(recorder, floats.as_ref(), false)?;
         let product = |index: usize| -> Result<Product<'_>, String> {
-            let (weight, layout) = (&roles.weights[index], &self.layouts[index]);
+            let (weight, layout) = (&roles.weights[index], self.layouts[index]);
             let bias = roles.biases.get(index).map(array).transpose()?;
-            let x = if layout.is_blocks() { codes.as_ref() } else { floats.as_ref() };
-            let x = x.unwrap_or(&rows.x.bytes);
+            let (x, dtype) = match layout {
+                Layout::Blocks { .. } => (codes.as_ref(), DType::U32),
+                Layout::Floats(_) => (floats.as_ref(), DType::F32),
+            };
+            let x = (x.unwrap_or(&rows.x.bytes), dtype);
             let result = &call.outputs[if self.op.gate.is_some() { 0 } else { index }];
-            let rows = sizes(result.shape).1;
-            let result = &result.bytes;
-            Ok(Product {
-                weight,
-                layout,
-                x,
-                tokens,
-                columns,
-                rows,
-                bias,
-                function: None,
-                gated: None,
-                residual: None,
-                result,
-            })
+            let sizes = [tokens, columns, sizes(result.shape).1];
+            Ok(Product { bias, ..Product::new(weight, layout, x, sizes, &result.bytes) })
         };
         let residual = roles.residual.map(array).transpose()?;
         match (self.op.gate, &gated) {
@@ -212,103 +187,5 @@ impl Rows<'_> {
         let groups = self.tokens * self.columns.div_ceil(SLICE);
         let work = (groups * (SLICE + self.columns)) as u64;
         recorder.dispatch(&shader, &places, &[self.columns as u32, eps.to_bits()], groups, work)
-    }
-}
-
-/// The product of a weight, and what follows it.
-struct Product<'c> {
-    weight: &'c FarOperand<'c>,
-    layout: &'c Layout,
-    /// The rows as the layout wants them.
-    x: &'c FarBytes,
-    tokens: usize,
-    columns: usize,
-    /// Of the weight.
-    rows: usize,
-    bias: Option<&'c FarArray<'c>>,
-    function: Option<Unary>,
-    /// What the products are multiplied with.
-    gated: Option<&'c FarBytes>,
-    residual: Option<&'c FarArray<'c>>,
-    result: &'c FarBytes,
-}
-
-impl Product<'_> {
-    fn record(&self, recorder: &mut Recorder) -> Result<(), String> {
-        match self.weight {
-            FarOperand::Packed(packed) => {
-                let weight = weight(packed)?;
-                let layout::Text { constants, text } = self.layout.text();
-                let x = if self.layout.is_blocks() { DType::U32 } else { DType::F32 };
-                let shader = self.shader(("w", DType::U32, Access::Weight), x, &constants, &text);
-                weight.pieces.iter().try_for_each(|piece| {
-                    let panels = [piece.first, piece.panels, weight.panel_bytes / 4];
-                    self.dispatch(recorder, &shader, Place::Weight(&piece.memory), panels)
-                })
-            }
-            FarOperand::View(view) if matches!(view.dtype, DType::F32 | DType::F16 | DType::BF16) => {
-                let layout::Text { constants, text } = ROWS.rows_text();
-                let shader = self.shader(("w", view.dtype, Access::Memory), DType::F32, &constants, &text);
-                let panels = [0, self.rows.div_ceil(PANEL), 0];
-                self.dispatch(recorder, &shader, Place::Memory(&view.bytes), panels)
-            }
-            FarOperand::View(view) => {
-                Err(format!("a weight of {} that is computed; only floats are read as they are", view.dtype))
-            }
-            FarOperand::InResult | FarOperand::Buffer(_) => Err("a weight is a value to read".to_string()),
-        }
-    }
-
-    /// The shader of a layout, which ends with what follows the products.
-    fn shader(
-        &self,
-        weight: (&str, DType, Access),
-        x: DType,
-        constants: &[(&str, String)],
-        text: &str,
-    ) -> Shader {
-        let mut bindings = vec![weight, ("x", x, Access::Memory), ("result", DType::F32, Access::Memory)];
-        let mut value = "sum".to_string();
-        let mut math = "";
-        let mut bind = |name| bindings.push((name, DType::F32, Access::Memory));
-        if self.bias.is_some() {
-            bind("bias");
-            value = "sum + bias(row)".to_string();
-        }
-        if let Some(function) = self.function.and_then(activation) {
-            math = include_str!("../math.wgsl");
-            value = format!("{function}({value})");
-        }
-        if self.gated.is_some() {
-            bind("gated");
-            value = format!("({value}) * gated(at)");
-        }
-        if self.residual.is_some() {
-            bind("residual");
-            value = format!("{value} + residual(at)");
-        }
-        let finish = include_str!("finish.wgsl");
-        let function = format!("fn finished(sum: f32, row: u32, at: u32) -> f32 {{ return {value}; }}\n");
-        let source = [text, finish, &function, math].concat();
-        let params = ["tokens", "columns", "rows", "first_row", "panel_words"];
-        Shader::new("linear", &bindings, &params, constants, &source)
-    }
-
-    /// Multiplies some panels: the first of them, their number, and their words.
-    fn dispatch(
-        &self,
-        recorder: &mut Recorder,
-        shader: &Shader,
-        weight: Place<'_>,
-        [first, panels, words]: [usize; 3],
-    ) -> Result<(), String> {
-        let mut places = vec![weight, Place::Memory(self.x), Place::Memory(self.result)];
-        places.extend(self.bias.map(|bias| Place::Memory(&bias.bytes)));
-        places.extend(self.gated.map(Place::Memory));
-        places.extend(self.residual.map(|residual| Place::Memory(&residual.bytes)));
-        let params = [self.tokens, self.columns, self.rows, PANEL * first, words].map(|param| param as u32);
-        let groups = panels * self.tokens.div_ceil(TILE);
-        let work = (groups * PANEL * self.tokens.min(TILE) * self.columns) as u64;
-        recorder.dispatch(shader, &places, &params, groups, work)
     }
 }
