@@ -146,3 +146,24 @@ fn weights_may_be_computed() {
         assert!(close, "{dtype} {tokens} {rows} {columns}: {there:?}, expected {here:?}");
     }
 }
+
+#[test]
+fn right_sides_of_products_may_be_packed() {
+    let Some(device) = least_adapter() else { return };
+    for (batch, m, k, n) in [(1, 1, 1, 1), (2, 3, 100, 33), (3, 8, 65, 16)] {
+        let text = format!(
+            "graph g(%x: f32[{batch}, m, {k}]) {{
+               %w = weight \"w\" : f32[{k}, {n}]
+               %y = matmul(%x, %w)
+               return %y
+             }}"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        let weights = |_: &str| Some(weight(DType::F32, 2, k, n));
+        let inputs = vec![Tensor::from_slice([batch, m, k], &floats(1, batch * m * k))];
+        let [there, here] =
+            [&device, &cpu()].map(|device| run(device, &graph, &weights, std::slice::from_ref(&inputs)));
+        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-6 * k as f32);
+        assert!(close, "{batch} {m} {k} {n}: {there:?}, expected {here:?}");
+    }
+}
