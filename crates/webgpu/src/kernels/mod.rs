@@ -11,6 +11,8 @@ mod functions;
 mod gather;
 mod group_norm;
 mod kv_store;
+mod linear;
+mod matmul;
 mod moves;
 mod norm;
 mod ragged;
@@ -42,6 +44,9 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
         Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
         Op::Rope(op) => rope::rope(op.style),
+        Op::Linear(op) => linear::kernel(op, node),
+        Op::MatMul(_) => matmul::kernel(node),
+        Op::QMatMul(op) => linear::qmatmul(op, node),
         Op::Rebind(_) => None,
         Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
             elementwise::kernel(node)
