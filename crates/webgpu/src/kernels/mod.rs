@@ -4,11 +4,21 @@ mod axes;
 mod band_part;
 mod concat;
 mod create_buffer;
+mod cumsum;
 mod elements;
 mod elementwise;
 mod functions;
 mod gather;
+mod group_norm;
+mod kv_store;
 mod moves;
+mod norm;
+mod ragged;
+mod reduce;
+mod rope;
+mod rows;
+mod softmax;
+mod top_k;
 
 use std::sync::Arc;
 
@@ -19,7 +29,19 @@ use crate::gpu::Gpu;
 
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
+    let dtype = node.inputs.first().map(|ty| ty.dtype);
     match node.op {
+        Op::RmsNorm(op) => norm::rms_norm(op.eps),
+        Op::LayerNorm(op) => norm::layer_norm(op.eps),
+        Op::GroupNorm(op) => group_norm::group_norm(*op),
+        Op::Softmax(op) => softmax::softmax(op.axis, dtype?),
+        Op::LogSoftmax(op) => softmax::log_softmax(op.axis, dtype?),
+        Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
+        Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
+        Op::TopK(op) => top_k::top_k(*op, dtype?),
+        Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
+        Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
+        Op::Rope(op) => rope::rope(op.style),
         Op::Rebind(_) => None,
         Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
             elementwise::kernel(node)
