@@ -1,6 +1,7 @@
 //! Which kernel computes a node.
 
 mod kv_store;
+mod paged_attention;
 mod ragged;
 mod rope;
 
@@ -16,6 +17,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
     match node.op {
         Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
         Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
+        Op::PagedAttention(op) => paged_attention::paged_attention(*op, node),
         Op::Rope(op) => rope::rope(op.style),
         Op::Rebind(_) => None,
         _ => None,
