@@ -34,10 +34,12 @@ impl ElementShader<'_> {
         params: &[usize],
         (count, work): (usize, u64),
     ) -> Result<(), String> {
-        let words: Result<Vec<u32>, _> =
-            [count].iter().chain(params).map(|&size| u32::try_from(size)).collect();
-        let words = words.map_err(|_| format!("more than {} elements", u32::MAX))?;
-        let groups = count.div_ceil(per_word(self.result) * THREADS);
+        let of_a_group = per_word(self.result) * THREADS;
+        let groups = count.div_ceil(of_a_group);
+        if u32::try_from(groups * of_a_group).is_err() {
+            return Err(format!("{count} elements, the kernel counts to {}", u32::MAX));
+        }
+        let words: Vec<u32> = [count].iter().chain(params).map(|&size| size as u32).collect();
         recorder.dispatch(&self.shader(), places, &words, groups, count as u64 * work)
     }
 

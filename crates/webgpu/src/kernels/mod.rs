@@ -1,11 +1,16 @@
 //! Which kernel computes a node.
 
 mod axes;
+mod band_part;
+mod concat;
+mod create_buffer;
 mod cumsum;
 mod elements;
 mod elementwise;
 mod functions;
+mod gather;
 mod group_norm;
+mod moves;
 mod norm;
 mod reduce;
 mod rows;
@@ -35,6 +40,20 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
             elementwise::kernel(node)
         }
+        Op::Slice(_)
+        | Op::Split(_)
+        | Op::Transpose(_)
+        | Op::Broadcast(_)
+        | Op::Reshape(_)
+        | Op::Flip(_)
+        | Op::Tile(_)
+        | Op::Pad(_)
+        | Op::Load(_)
+        | Op::Store(_) => moves::kernel(node),
+        Op::Concat(op) => concat::kernel(node, op.axis),
+        Op::Gather(op) => gather::kernel(node, op.axis),
+        Op::BandPart(op) => band_part::kernel(node, *op),
+        Op::CreateBuffer(_) => create_buffer::kernel(),
         _ => None,
     }
 }
