@@ -8,7 +8,7 @@ use graph::ops;
 use tensor::DType;
 
 use super::operand;
-use super::rows::LANES;
+use super::rows::{LANES, ROW_SUMS};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` of each group.
@@ -30,7 +30,7 @@ impl FarKernel for GroupNormKernel {
         let all = if count == 0 { 0 } else { y.shape[0] * groups };
         let bindings = ["x", "weight", "bias", "y"].map(|name| (name, DType::F32, Access::Memory));
         let params = ["count", "plane", "in_example", "eps"];
-        let source = [LANES, include_str!("group_norm.wgsl")].concat();
+        let source = [LANES, ROW_SUMS, include_str!("group_norm.wgsl")].concat();
         let shader = Shader::new(&self.name(), &bindings, &params, &[], &source);
         let [x, weight, bias] = [operand(call, 0)?, operand(call, 1)?, operand(call, 2)?];
         let places = [x, weight, bias, y].map(|array| Place::Memory(&array.bytes));

@@ -7,18 +7,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
         return;
     }
     let first = number * p.count;
-    var sum = 0.0;
-    for (var i = lane; i < p.count; i += LANES) {
-        sum += x(first + i);
-    }
-    let mean = sum_of_lanes(lane, sum) / f32(p.count);
-    var squares = 0.0;
-    for (var i = lane; i < p.count; i += LANES) {
-        let value = x(first + i) - mean;
-        squares = fma(value, value, squares);
-    }
-    let variance = sum_of_lanes(lane, squares) / f32(p.count);
-    let factor = 1.0 / sqrt(variance + bitcast<f32>(p.eps));
+    let mean = mean_of(first, p.count, lane);
+    let factor = 1.0 / sqrt(variance_of(first, p.count, lane, mean) + bitcast<f32>(p.eps));
     let first_channel = number % p.in_example * (p.count / p.plane);
     for (var i = lane; i < p.count; i += LANES) {
         let channel = first_channel + i / p.plane;

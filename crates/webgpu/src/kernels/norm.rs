@@ -9,7 +9,7 @@ use engine::{FarCall, FarKernel};
 use tensor::DType;
 
 use super::operand;
-use super::rows::{LANES, around};
+use super::rows::{LANES, ROW_SUMS, around};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// `x / sqrt(mean(x²) + eps) · weight`.
@@ -35,7 +35,7 @@ impl NormKernel {
         bindings.push(("y", DType::F32, Access::Memory));
         let bias = if self.is_centered { "value + bias(i)" } else { "value" };
         let biased = format!("fn biased(value: f32, i: u32) -> f32 {{ return {bias}; }}\n");
-        let source = [LANES, &biased, include_str!("norm.wgsl")].concat();
+        let source = [LANES, ROW_SUMS, &biased, include_str!("norm.wgsl")].concat();
         let centered = [("CENTERED", self.is_centered.to_string())];
         Shader::new(&self.name(), &bindings, &["columns", "eps"], &centered, &source)
     }

@@ -7,23 +7,23 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
         return;
     }
     let first = row * p.columns;
-    let count = f32(p.columns);
     var mean = 0.0;
     if (CENTERED) {
-        var sum = 0.0;
-        for (var i = lane; i < p.columns; i += LANES) {
-            sum += x(first + i);
-        }
-        mean = sum_of_lanes(lane, sum) / count;
+        mean = mean_of(first, p.columns, lane);
     }
-    var squares = 0.0;
-    for (var i = lane; i < p.columns; i += LANES) {
-        let value = x(first + i) - mean;
-        squares = fma(value, value, squares);
+    let factor = 1.0 / sqrt(variance_of(first, p.columns, lane, mean) + bitcast<f32>(p.eps));
+    for (var i = lane; i < p.columns; i += 4u * LANES) {
+        let weights = vec4<f32>(weight(i), weight(i + LANES), weight(i + 2u * LANES), weight(i + 3u * LANES));
+        let values = centered(first, i, p.columns, mean) * factor * weights;
+        write(first, i, values.x);
+        write(first, i + LANES, values.y);
+        write(first, i + 2u * LANES, values.z);
+        write(first, i + 3u * LANES, values.w);
     }
-    let variance = sum_of_lanes(lane, squares) / count;
-    let factor = 1.0 / sqrt(variance + bitcast<f32>(p.eps));
-    for (var i = lane; i < p.columns; i += LANES) {
-        set_y(first + i, biased((x(first + i) - mean) * factor * weight(i), i));
+}
+
+fn write(first: u32, i: u32, value: f32) {
+    if (i < p.columns) {
+        set_y(first + i, biased(value, i));
     }
 }

@@ -4,6 +4,8 @@ use tensor::{DType, Shape};
 
 /// Folds over the lanes of a workgroup of 64.
 pub(super) const LANES: &str = include_str!("lanes.wgsl");
+/// Sums of rows, in those lanes.
+pub(super) const ROW_SUMS: &str = include_str!("row_sums.wgsl");
 /// The order of elements.
 pub(super) const ORDER: &str = include_str!("order.wgsl");
 /// Threads of a workgroup whose threads know nothing of each other.
