@@ -115,6 +115,14 @@ impl Attention {
         Shader::new("attention_range", &bindings, &params, &constants, &parts.concat())
     }
 
+    /// The parameters that both shaders have, for the tiles from `first` on.
+    fn params(&self, sizes: &Sizes, first: usize) -> Vec<u32> {
+        let [window, chunk] = [self.op.window, self.op.chunk]
+            .map(|limit| limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX));
+        let tiles = [window, chunk, sizes.width as u32, sizes.ranges as u32, first as u32];
+        [&sizes.batch.params(self.op.layer, sizes.group)[..], &tiles].concat()
+    }
+
     /// Folds the results of ranges.
     fn fold(has_sinks: bool) -> Shader {
         let sink = if has_sinks { "sinks(head)" } else { "0.0" };
@@ -171,20 +179,17 @@ impl FarKernel for Attention {
         folded.push(Place::Memory(partials));
         folded.extend(sinks.map(|sinks| Place::Memory(&sinks.bytes)));
         folded.push(Place::Memory(&call.outputs[0].bytes));
-        let batch = sizes.batch.params(self.op.layer, sizes.group);
-        let [window, chunk] = [self.op.window, self.op.chunk]
-            .map(|limit| limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX));
         let factors = [self.op.scale, self.op.softcap.unwrap_or(0.0)].map(f32::to_bits);
         let positions = biases.map_or(0, |biases| biases.shape[1]) as u32;
         let recorder = Recorder::of(recorder)?;
         for first in (0..sizes.tiles).step_by(sizes.tiles_at_once) {
             let tiles = sizes.tiles_at_once.min(sizes.tiles - first);
-            let which = [window, chunk, sizes.width as u32, sizes.ranges as u32, first as u32];
-            let params = [&batch[..], &which, &factors, &[positions]].concat();
+            let common = self.params(&sizes, first);
+            let params = [&common[..], &factors, &[positions]].concat();
             let (groups, row) = (tiles * sizes.ranges, UNIT * sizes.width);
             let work = 4 * groups * UNIT * RANGE * (sizes.batch.head_dim + sizes.width);
             recorder.dispatch(&attend, &attended, &params, groups, work as u64)?;
-            let params = [&batch[..], &which, &[tiles as u32]].concat();
+            let params = [&common[..], &[tiles as u32]].concat();
             let work = 32 * groups * row;
             recorder.dispatch(&fold, &folded, &params, (tiles * row).div_ceil(THREADS), work as u64)?;
         }
