@@ -29,11 +29,6 @@ fn copy_sign(magnitude: f32, sign: f32) -> f32 {
     return bitcast<f32>((bitcast<u32>(magnitude) & 0x7fffffffu) | (bitcast<u32>(sign) & 0x80000000u));
 }
 
-// The rest of a first product, which drivers that reorder sums must not join with the second. It is below 1 by far.
-fn by_itself(rest: f32) -> f32 {
-    return at_most(2.0, rest);
-}
-
 // `2^n` for a normal result.
 fn power_of_two(n: i32) -> f32 {
     return bitcast<f32>(bitcast<u32>(n + 127) << 23u);
@@ -43,7 +38,7 @@ fn power_of_two(n: i32) -> f32 {
 fn exp_(x: f32) -> f32 {
     let inside = at_least(-104.0, at_most(EXP_END, x));
     let n = round(inside * LOG2_E);
-    let r = fma(n, -LN_2_LOW, by_itself(fma(n, -LN_2_HIGH, inside)));
+    let r = fma(n, -LN_2_LOW, settled(fma(n, -LN_2_HIGH, inside)));
     // (e^r - 1 - r) / r^2 on ±ln 2 / 2.
     var q = fma(1.3946042e-3, r, 8.366374e-3);
     q = fma(q, r, 4.166629e-2);
@@ -88,7 +83,7 @@ fn tanh_(x: f32) -> f32 {
 // `2^64·e^(-(x + rest)/2)` for `x` in 0..=214 and a rest of its last place.
 fn shrunk_exp(x: f32, rest: f32) -> f32 {
     let n = round(x * (-0.5 * LOG2_E));
-    let r = fma(n, 2.0 * LN_2_LOW, by_itself(fma(n, 2.0 * LN_2_HIGH, x)) + rest);
+    let r = fma(n, 2.0 * LN_2_LOW, settled(fma(n, 2.0 * LN_2_HIGH, x)) + rest);
     // e^(-r/2) on ±ln 2, 2^64 times.
     var sum = fma(TAIL_SCALE * 2.1972393e-5, r, TAIL_SCALE * -2.618531e-4);
     sum = fma(sum, r, TAIL_SCALE * 2.604047e-3);

@@ -10,9 +10,14 @@ mod elementwise;
 mod functions;
 mod gather;
 mod group_norm;
+mod kv_store;
+mod linear;
+mod matmul;
 mod moves;
 mod norm;
+mod ragged;
 mod reduce;
+mod rope;
 mod rows;
 mod softmax;
 mod top_k;
@@ -36,6 +41,12 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
         Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
         Op::TopK(op) => top_k::top_k(*op, dtype?),
+        Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
+        Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
+        Op::Rope(op) => rope::rope(op.style),
+        Op::Linear(op) => linear::kernel(op, node),
+        Op::MatMul(_) => matmul::kernel(node),
+        Op::QMatMul(op) => linear::qmatmul(op, node),
         Op::Rebind(_) => None,
         Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Cast(_) | Op::Elementwise(_) => {
             elementwise::kernel(node)

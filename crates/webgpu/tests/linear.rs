@@ -1,0 +1,169 @@
+//! Linear layers and products on an adapter: bits that do not depend on the number of rows, and weights that are computed.
+
+mod adapter;
+
+use std::sync::Arc;
+
+use engine::{CompileOptions, Device, InferenceSession, Placement, WeightsRegistry};
+use graph::Graph;
+use tensor::blocks::random_blocks;
+use tensor::{AlignedBytes, Allocator, Buffer, Bytes, DType, HostAllocator, Tensor, bf16, f16};
+
+use crate::adapter::{adapter, cpu, least_adapter};
+
+const COLUMNS: usize = 1536;
+const ROWS: usize = 37;
+
+/// Floats in -1..1 that follow from a seed.
+fn floats(seed: usize, count: usize) -> Vec<f32> {
+    let float = |i: usize| (((i + 97 * seed) * 7919 % 1009) as f32 - 504.0) / 504.0;
+    (0..count).map(float).collect()
+}
+
+/// A weight [rows, columns] of any dtype that has panels.
+fn weight(dtype: DType, seed: usize, rows: usize, columns: usize) -> Tensor {
+    let numbers = floats(seed, rows * columns);
+    match dtype {
+        DType::F32 => return Tensor::from_slice([rows, columns], &numbers),
+        DType::F16 => {
+            return Tensor::from_slice(
+                [rows, columns],
+                &numbers.into_iter().map(f16::from_f32).collect::<Vec<_>>(),
+            );
+        }
+        DType::BF16 => {
+            return Tensor::from_slice(
+                [rows, columns],
+                &numbers.into_iter().map(bf16::from_f32).collect::<Vec<_>>(),
+            );
+        }
+        _ => {}
+    }
+    let blocks = random_blocks(dtype, rows * columns / dtype.block().elements, seed as u64);
+    let bytes = Bytes::new(AlignedBytes::try_copy_of(&blocks).unwrap());
+    Tensor::from_bytes(dtype, [rows, columns], bytes).unwrap()
+}
+
+/// Runs a graph with these inputs, wherever it wants them.
+fn run(
+    device: &Arc<dyn Device>,
+    graph: &Graph,
+    weights: &dyn WeightsRegistry,
+    inputs: &[Vec<Tensor>],
+) -> Vec<Vec<f32>> {
+    let placement = Placement::On(device.spec());
+    let session = match device.is_host() {
+        true => InferenceSession::new([cpu()]).unwrap(),
+        false => InferenceSession::new([Arc::clone(device), cpu()]).unwrap(),
+    };
+    let compiled =
+        session.compile_with(graph, &CompileOptions { placement, ..CompileOptions::default() }).unwrap();
+    assert!(!compiled.to_string().contains("(host: "), "{compiled}");
+    let model = session.init(&compiled, weights).unwrap();
+    let there = |(input, place): (&Tensor, graph::DeviceRef)| {
+        let allocator: &dyn Allocator =
+            if place == graph::DeviceRef::Cpu { &HostAllocator } else { device.allocator() };
+        Buffer::from_tensor(input).to(allocator).unwrap()
+    };
+    let outputs = |inputs: &Vec<Tensor>| {
+        let buffers: Vec<Buffer> = inputs.iter().zip(model.input_devices()).map(there).collect();
+        model.execute(&buffers).unwrap()[0].to_tensor().unwrap().to_vec::<f32>()
+    };
+    inputs.iter().map(outputs).collect()
+}
+
+#[test]
+fn rows_have_the_same_bits_whatever_their_number() {
+    let Some(device) = adapter() else { return };
+    let host = cpu();
+    let x = floats(1, 17 * COLUMNS);
+    let first = |rows: usize| vec![Tensor::from_slice([rows, COLUMNS], &x[..rows * COLUMNS])];
+    let inputs: Vec<Vec<Tensor>> = (1..=17).map(first).collect();
+    for dtype in [
+        DType::Q4_0,
+        DType::Q8_0,
+        DType::Q4K,
+        DType::Q6K,
+        DType::Q2K,
+        DType::Iq4Nl,
+        DType::Nf4,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+    ] {
+        let text = format!(
+            "graph g(%x: f32[n, {COLUMNS}]) {{
+               %norm = weight \"norm\" : f32[{COLUMNS}]
+               %gate = weight \"gate\" : {dtype}[{ROWS}, {COLUMNS}]
+               %up = weight \"up\" : {dtype}[{ROWS}, {COLUMNS}]
+               %y = linear(%x, %norm, %gate, %up) {{weights = 2, norm = 1e-5, gate = silu}}
+               return %y
+             }}"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        let weights = |name: &str| {
+            Some(match name {
+                "norm" => Tensor::from_slice([COLUMNS], &floats(2, COLUMNS)),
+                "gate" => weight(dtype, 3, ROWS, COLUMNS),
+                _ => weight(dtype, 4, ROWS, COLUMNS),
+            })
+        };
+        let results = run(&device, &graph, &weights, &inputs);
+        let all = &results[16];
+        for (rows, result) in (1..=17).zip(&results) {
+            let same = result.iter().zip(all).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{dtype}: {rows} rows differ from those of 17");
+        }
+        let expected = &run(&host, &graph, &weights, &inputs[16..])[0];
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        let worst = all.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(worst <= 1e-4 * largest, "{dtype}: {worst} from the host's results, up to {largest}");
+    }
+}
+
+#[test]
+fn weights_may_be_computed() {
+    let Some(device) = least_adapter() else { return };
+    let sizes = [(1, 1, 1), (3, 16, 64), (9, 33, 131)];
+    for (dtype, (tokens, rows, columns)) in
+        [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|dtype| sizes.map(|sizes| (dtype, sizes)))
+    {
+        let text = format!(
+            "graph g(%x: f32[n, {columns}], %w: {dtype}[rows, {columns}], %b: f32[rows]) {{
+               %y = linear(%x, %w, %b) {{bias = true, activation = relu}}
+               return %y
+             }}"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        let inputs = vec![
+            Tensor::from_slice([tokens, columns], &floats(1, tokens * columns)),
+            weight(dtype, 2, rows, columns),
+            Tensor::from_slice([rows], &floats(3, rows)),
+        ];
+        let [there, here] =
+            [&device, &cpu()].map(|device| run(device, &graph, &(), std::slice::from_ref(&inputs)));
+        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-5 * columns as f32);
+        assert!(close, "{dtype} {tokens} {rows} {columns}: {there:?}, expected {here:?}");
+    }
+}
+
+#[test]
+fn right_sides_of_products_may_be_packed() {
+    let Some(device) = least_adapter() else { return };
+    for (batch, m, k, n) in [(1, 1, 1, 1), (2, 3, 100, 33), (3, 8, 65, 16)] {
+        let text = format!(
+            "graph g(%x: f32[{batch}, m, {k}]) {{
+               %w = weight \"w\" : f32[{k}, {n}]
+               %y = matmul(%x, %w)
+               return %y
+             }}"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        let weights = |_: &str| Some(weight(DType::F32, 2, k, n));
+        let inputs = vec![Tensor::from_slice([batch, m, k], &floats(1, batch * m * k))];
+        let [there, here] =
+            [&device, &cpu()].map(|device| run(device, &graph, &weights, std::slice::from_ref(&inputs)));
+        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-6 * k as f32);
+        assert!(close, "{batch} {m} {k} {n}: {there:?}, expected {here:?}");
+    }
+}
