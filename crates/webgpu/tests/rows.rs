@@ -84,11 +84,8 @@ fn bounds(dtype: DType) -> (f64, f64) {
 
 /// The results of `n` rows.
 fn results(graph: &Graph, model: &Model, dtype: DType, columns: usize, n: usize) -> Vec<Tensor> {
-    let inputs = [
-        numbers(dtype, &[n, columns]),
-        numbers(DType::F32, &[columns]),
-        numbers(DType::F32, &[columns]),
-    ];
+    let inputs =
+        [numbers(dtype, &[n, columns]), numbers(DType::F32, &[columns]), numbers(DType::F32, &[columns])];
     let outputs = model.execute(&inputs.each_ref().map(Buffer::from_tensor)).unwrap();
     let outputs: Vec<Tensor> = outputs.iter().map(|output| output.to_tensor().unwrap()).collect();
     let expected = graph.evaluate(&inputs, &|_| None).unwrap().outputs;

@@ -36,13 +36,13 @@ fn the_plan_of_a_dense_model_leaves_tokens_positions_and_the_table_to_the_host()
     if !is_there() {
         return;
     }
-    let plan = peri(&["plan", "--model", &storyteller(), "--device", "gpu", "--graph"]).text();
-    let left: Vec<&str> = plan.lines().filter(|line| line.contains("(host: ")).collect();
-    let is_known = |line: &&&str| {
-        ["= embedding", "= ragged_positions", "= rope_table"].iter().any(|op| line.contains(op))
-    };
-    assert_eq!(left.iter().filter(|line| !is_known(line)).count(), 0, "{left:#?}");
-    assert!(plan.contains("on gpu:0"), "{plan}");
+    let plan = peri(&["plan", "--model", &storyteller(), "--device", "gpu", "--json"]).json();
+    assert_eq!(plan["device"], "gpu:0");
+    assert!(plan["device_steps"].as_u64() > Some(20), "{plan}");
+    let left: Vec<&str> =
+        plan["host_steps"].as_array().unwrap().iter().map(|step| step["op"].as_str().unwrap()).collect();
+    let known = ["embedding", "ragged_positions", "rope_table"];
+    assert!(left.iter().all(|op| known.contains(op)), "{left:?}");
 }
 
 fn answer(served: &Served, prompt: &str) -> String {

@@ -7,7 +7,7 @@ use engine::{FarCall, FarKernel};
 use tensor::DType;
 
 use super::operand;
-use super::ragged::{Batch, LISTS, PARAMS, RAGGED};
+use super::ragged::{Batch, LISTS, PAGES, PARAMS, RAGGED};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// Threads of a workgroup.
@@ -49,7 +49,7 @@ impl KvStore {
             DType::BF16 => include_str!("store_halves.wgsl").replace("half_bits", "bf16_bits"),
             _ => include_str!("store_halves.wgsl").replace("half_bits", "f16_bits"),
         };
-        let source = [RAGGED, &row_element, &store, include_str!("kv_store.wgsl")].concat();
+        let source = [RAGGED, PAGES, &row_element, &store, include_str!("kv_store.wgsl")].concat();
         let rows = self.rows.iter().map(|name| (*name, DType::F32, Access::Memory));
         let bindings = [("cache", self.cache, Access::Memory)].into_iter().chain(rows).chain(LISTS);
         let constants = [("DIMS", head_dim), ("PARTS", self.rows.len()), ("GROUP", 1), ("UNIT", UNIT)];

@@ -15,6 +15,7 @@ mod linear;
 mod matmul;
 mod moves;
 mod norm;
+mod paged_attention;
 mod ragged;
 mod reduce;
 mod rope;
@@ -43,6 +44,7 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::TopK(op) => top_k::top_k(*op, dtype?),
         Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
         Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
+        Op::PagedAttention(op) => paged_attention::paged_attention(*op, node),
         Op::Rope(op) => rope::rope(op.style),
         Op::Linear(op) => linear::kernel(op, node),
         Op::MatMul(_) => matmul::kernel(node),

@@ -4,9 +4,11 @@ use tensor::DType;
 
 use crate::recorder::Access;
 
-/// Functions of the batch and its pages. They need the bindings of [`LISTS`], the parameters of [`PARAMS`], and the constants
-/// `DIMS`, `GROUP` and `UNIT`.
-pub(super) const RAGGED: &str = concat!(include_str!("ragged.wgsl"), include_str!("pages.wgsl"));
+/// Functions of the batch. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constants
+/// `GROUP` and `UNIT`.
+pub(super) const RAGGED: &str = include_str!("ragged.wgsl");
+/// Functions of its pages. They need the last binding, and the constant `DIMS`.
+pub(super) const PAGES: &str = include_str!("pages.wgsl");
 
 /// The operands that describe a batch.
 pub(super) const LISTS: [(&str, DType, Access); 3] = [

@@ -1,0 +1,108 @@
+// Attention of a tile of query rows to a range of 256 positions: a thread a position for the scores, their maximum, the
+// weights and their sum; then a thread a dim for the weighted values.
+//
+// The results of a range, four rows each, are maxima, sums of weights, and values of each dim.
+//
+// `score(start, lane)` multiplies queries by a key, and `adjusted(scores, heads, position)` bounds scores and adds biases.
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = group_of(id);
+    if group >= p.groups {
+        return;
+    }
+    let number = p.first_tile + group / p.ranges;
+    let kv_head = number % p.kv_heads;
+    if thread == 0u {
+        shared_tile = tile_of(number / p.kv_heads);
+    }
+    let tile = workgroupUniformLoad(&shared_tile);
+    if group % p.ranges >= tile.ranges {
+        return;
+    }
+    let start = (tile.first_range + group % p.ranges) * 256u;
+    let heads = kv_head * GROUP + rows_of(tile) % GROUP;
+    let tokens = min(tile.first_token + rows_of(tile) / GROUP, vec4<u32>(p.tokens - 1u));
+    let rows = (tokens * p.kv_heads * GROUP + heads) * DIMS;
+    for (var dim = thread; dim < DIMS; dim += 256u) {
+        let query = vec4<f32>(q(rows.x + dim), q(rows.y + dim), q(rows.z + dim), q(rows.w + dim));
+        queries[dim] = query * bitcast<f32>(p.scale);
+    }
+    if thread < 16u {
+        starts[thread] = tile_start(tile.sequence, kv_head, start + 16u * thread);
+    }
+    workgroupBarrier();
+
+    let last = tile.first_position + rows_of(tile) / GROUP;
+    let first = first_seen(last);
+    let position = start + thread;
+    let is_seen = (vec4<u32>(position) >= first) & (vec4<u32>(position) <= last);
+    var scores = vec4<f32>(LOWEST);
+    if any(is_seen) {
+        let all = adjusted(score(starts[thread / 16u], thread % 16u), heads, position);
+        scores = select(scores, max(all, scores), is_seen);
+    }
+    weights[thread] = scores;
+    workgroupBarrier();
+    if thread < 16u {
+        var largest = weights[thread];
+        for (var i = thread + 16u; i < 256u; i += 16u) {
+            largest = max(largest, weights[i]);
+        }
+        lanes[thread] = largest;
+    }
+    workgroupBarrier();
+    var largest = lanes[0];
+    for (var i = 1u; i < 16u; i += 1u) {
+        largest = max(largest, lanes[i]);
+    }
+    let below = scores - largest;
+    let weight = vec4<f32>(exp_(below.x), exp_(below.y), exp_(below.z), exp_(below.w));
+    weights[thread] = select(vec4<f32>(), weight, is_seen);
+    workgroupBarrier();
+    if thread < 16u {
+        var sum = weights[thread];
+        for (var i = thread + 16u; i < 256u; i += 16u) {
+            sum += weights[i];
+        }
+        lanes[thread] = sum;
+    }
+    workgroupBarrier();
+
+    let partial = group * PARTIAL;
+    if thread == 0u {
+        put_rows(partial, largest);
+        put_rows(partial + 4u, sum_of_lanes());
+    }
+    let begin = max(first.x, start) - start;
+    let end = min(last.w + 1u - start, 256u);
+    for (var dim = thread; dim < WIDTH; dim += 256u) {
+        var sum = vec4<f32>();
+        for (var i = begin; i < end; i += 1u) {
+            let value = cache(starts[i / 16u] + p.values_start + i % 16u * DIMS + dim);
+            // A weight of 0 would not do: the value may be infinite.
+            let sees = (vec4<u32>(start + i) >= first) & (vec4<u32>(start + i) <= last);
+            sum = select(sum, fma(weights[i], vec4<f32>(value), sum), sees);
+        }
+        put_rows(partial + 8u + 4u * dim, sum);
+    }
+}
+
+// The sum of the lanes, added in halves.
+fn sum_of_lanes() -> vec4<f32> {
+    var sums = array<vec4<f32>, 8>();
+    for (var i = 0u; i < 8u; i += 1u) {
+        sums[i] = lanes[i] + lanes[i + 8u];
+    }
+    for (var i = 0u; i < 4u; i += 1u) {
+        sums[i] += sums[i + 4u];
+    }
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
+fn put_rows(at: u32, rows: vec4<f32>) {
+    set_partials(at, rows.x);
+    set_partials(at + 1u, rows.y);
+    set_partials(at + 2u, rows.z);
+    set_partials(at + 3u, rows.w);
+}
