@@ -1,7 +1,5 @@
 //! Linear layers and products on an adapter: bits that do not depend on the number of rows, and weights that are computed.
 
-mod adapter;
-
 use std::sync::Arc;
 
 use engine::{CompileOptions, Device, InferenceSession, Placement, WeightsRegistry};
