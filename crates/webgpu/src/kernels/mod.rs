@@ -1,5 +1,6 @@
 //! Which kernel computes a node.
 
+mod dense_attention;
 mod kv_store;
 mod paged_attention;
 mod ragged;
@@ -15,6 +16,8 @@ use crate::gpu::Gpu;
 /// The kernel of a node, or `None` if the host computes it.
 pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     match node.op {
+        Op::Attention(op) => dense_attention::attention(op.scale, node),
+        Op::RaggedAttention(op) => dense_attention::ragged_attention(op.scale, node),
         Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
         Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
         Op::PagedAttention(op) => paged_attention::paged_attention(*op, node),
