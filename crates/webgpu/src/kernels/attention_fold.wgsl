@@ -5,7 +5,7 @@
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let item = group_of(id) * 128u + thread;
-    let index = item / (4u * WIDTH);
+    let index = item / (4u * p.width);
     if index >= p.tiles {
         return;
     }
@@ -15,9 +15,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     if item % 4u >= tile.rows {
         return;
     }
-    let position = tile.first_position + row / GROUP;
+    let position = tile.first_position + row / p.group;
     let first = first_seen(vec4<u32>(position)).x;
-    let head = number % p.kv_heads * GROUP + row % GROUP;
+    let head = number % p.kv_heads * p.group + row % p.group;
     var largest = LOWEST;
     var sum = 0.0;
     var value = 0.0;
@@ -29,14 +29,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         if (tile.first_range + i) * 256u > position {
             break;
         }
-        let partial = (index * p.ranges + i) * PARTIAL;
+        let partial = (index * p.ranges + i) * (8u + 4u * p.width);
         let both = max(largest, partials(partial + item % 4u));
         let old = exp_(largest - both);
         let added = exp_(partials(partial + item % 4u) - both);
         largest = both;
         sum = sum * old + partials(partial + 4u + item % 4u) * added;
-        value = fma(partials(partial + 8u + item % (4u * WIDTH)), added, value * old);
+        value = fma(partials(partial + 8u + item % (4u * p.width)), added, value * old);
     }
-    let token = min(tile.first_token + row / GROUP, p.tokens - 1u);
-    set_y((token * p.kv_heads * GROUP + head) * WIDTH + item % (4u * WIDTH) / 4u, value / sum);
+    let token = min(tile.first_token + row / p.group, p.tokens - 1u);
+    set_y((token * p.kv_heads * p.group + head) * p.width + item % (4u * p.width) / 4u, value / sum);
 }

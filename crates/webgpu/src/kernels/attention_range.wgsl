@@ -3,7 +3,7 @@
 //
 // The results of a range, four rows each, are maxima, sums of weights, and values of each dim.
 //
-// `score(start, lane)` multiplies queries by a key, and `adjusted(scores, heads, position)` bounds scores and adds biases.
+// `score(start, lane)` multiplies queries by a key, and `bias(heads, position)` is added to scores.
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -21,9 +21,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         return;
     }
     let start = (tile.first_range + group % p.ranges) * 256u;
-    let heads = kv_head * GROUP + rows_of(tile) % GROUP;
-    let tokens = min(tile.first_token + rows_of(tile) / GROUP, vec4<u32>(p.tokens - 1u));
-    let rows = (tokens * p.kv_heads * GROUP + heads) * DIMS;
+    let heads = kv_head * p.group + rows_of(tile) % p.group;
+    let tokens = min(tile.first_token + rows_of(tile) / p.group, vec4<u32>(p.tokens - 1u));
+    let rows = (tokens * p.kv_heads * p.group + heads) * DIMS;
     for (var dim = thread; dim < DIMS; dim += 256u) {
         let query = vec4<f32>(q(rows.x + dim), q(rows.y + dim), q(rows.z + dim), q(rows.w + dim));
         queries[dim] = query * bitcast<f32>(p.scale);
@@ -33,13 +33,13 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     }
     workgroupBarrier();
 
-    let last = tile.first_position + rows_of(tile) / GROUP;
+    let last = tile.first_position + rows_of(tile) / p.group;
     let first = first_seen(last);
     let position = start + thread;
     let is_seen = (vec4<u32>(position) >= first) & (vec4<u32>(position) <= last);
     var scores = vec4<f32>(LOWEST);
     if any(is_seen) {
-        let all = adjusted(score(starts[thread / 16u], thread % 16u), heads, position);
+        let all = bounded(score(starts[thread / 16u], thread % 16u)) + bias(heads, position);
         scores = select(scores, max(all, scores), is_seen);
     }
     weights[thread] = scores;
@@ -69,14 +69,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     }
     workgroupBarrier();
 
-    let partial = group * PARTIAL;
+    let partial = group * (8u + 4u * p.width);
     if thread == 0u {
         put_rows(partial, largest);
         put_rows(partial + 4u, sum_of_lanes());
     }
     let begin = max(first.x, start) - start;
     let end = min(last.w + 1u - start, 256u);
-    for (var dim = thread; dim < WIDTH; dim += 256u) {
+    for (var dim = thread; dim < p.width; dim += 256u) {
         var sum = vec4<f32>();
         for (var i = begin; i < end; i += 1u) {
             let value = cache(starts[i / 16u] + p.values_start + i % 16u * DIMS + dim);
@@ -86,6 +86,15 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         }
         put_rows(partial + 8u + 4u * dim, sum);
     }
+}
+
+fn bounded(scores: vec4<f32>) -> vec4<f32> {
+    if p.softcap == 0u {
+        return scores;
+    }
+    let cap = bitcast<f32>(p.softcap);
+    let x = scores / cap;
+    return cap * vec4<f32>(tanh_(x.x), tanh_(x.y), tanh_(x.z), tanh_(x.w));
 }
 
 // The sum of the lanes, added in halves.

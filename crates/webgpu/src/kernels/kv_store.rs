@@ -52,7 +52,7 @@ impl KvStore {
         let source = [RAGGED, PAGES, &row_element, &store, include_str!("kv_store.wgsl")].concat();
         let rows = self.rows.iter().map(|name| (*name, DType::F32, Access::Memory));
         let bindings = [("cache", self.cache, Access::Memory)].into_iter().chain(rows).chain(LISTS);
-        let constants = [("DIMS", head_dim), ("PARTS", self.rows.len()), ("GROUP", 1), ("UNIT", UNIT)];
+        let constants = [("DIMS", head_dim), ("PARTS", self.rows.len()), ("UNIT", UNIT)];
         let constants = constants.map(|(name, size)| (name, format!("{size}u")));
         let params = [&PARAMS[..], &["units"]].concat();
         Shader::new("kv_store", &bindings.collect::<Vec<_>>(), &params, &constants, &source)
@@ -75,7 +75,7 @@ impl FarKernel for KvStore {
         let units = batch.units(1, UNIT);
         let items = units * batch.kv_heads * batch.parts * batch.head_dim;
         let places: Vec<Place<'_>> = arrays.iter().map(|array| Place::Memory(&array.bytes)).collect();
-        let params = [&batch.params(self.layer)[..], &[units as u32]].concat();
+        let params = [&batch.params(self.layer, 1)[..], &[units as u32]].concat();
         let groups = items.div_ceil(THREADS);
         Recorder::of(recorder)?.dispatch(
             &self.shader(batch.head_dim),

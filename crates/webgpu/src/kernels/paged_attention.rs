@@ -20,6 +20,8 @@ const UNIT: usize = 4;
 const THREADS: usize = 128;
 /// The most dims of a head: queries and weights lie in the memory of a workgroup.
 const MAX_DIMS: usize = 704;
+/// Names of the parameters of both shaders.
+const TILE_PARAMS: [&str; 5] = ["window", "chunk", "width", "ranges", "first_tile"];
 /// About the most bytes of results of ranges that wait to be folded.
 const PARTIALS: usize = 32 << 20;
 
@@ -81,26 +83,8 @@ fn partial_len(width: usize) -> usize {
 }
 
 impl Attention {
-    fn constants(&self, sizes: &Sizes) -> Vec<(&'static str, String)> {
-        let limit =
-            |seen: Option<usize>| seen.map_or(u32::MAX, |seen| u32::try_from(seen).unwrap_or(u32::MAX));
-        let (window, chunk) = (limit(self.op.window) as usize, limit(self.op.chunk) as usize);
-        let (dims, partial) = (sizes.batch.head_dim, partial_len(sizes.width));
-        [
-            ("DIMS", dims),
-            ("WIDTH", sizes.width),
-            ("GROUP", sizes.group),
-            ("UNIT", UNIT),
-            ("PARTIAL", partial),
-            ("WINDOW", window),
-            ("CHUNK", chunk),
-        ]
-        .map(|(name, size)| (name, format!("{size}u")))
-        .to_vec()
-    }
-
     /// Attends to ranges.
-    fn attend(&self, sizes: &Sizes, has_biases: bool) -> Shader {
+    fn attend(&self, head_dim: usize, has_biases: bool) -> Shader {
         let memory = "var<workgroup> shared_tile: QueryTile;\n\
                       var<workgroup> queries: array<vec4<f32>, DIMS>;\n\
                       var<workgroup> weights: array<vec4<f32>, 256>;\n\
@@ -111,7 +95,7 @@ impl Attention {
         } else {
             include_str!("score_keys.wgsl")
         };
-        let adjusted = adjusted(self.op.softcap.is_some(), has_biases);
+        let bias = bias(has_biases);
         let parts = [
             include_str!("math.wgsl"),
             RAGGED,
@@ -119,19 +103,28 @@ impl Attention {
             include_str!("query_tile.wgsl"),
             memory,
             score,
-            &adjusted,
+            &bias,
             include_str!("attention_range.wgsl"),
         ];
         let mut bindings = vec![("q", DType::F32, Access::Memory), ("cache", self.cache, Access::Memory)];
         bindings.extend(LISTS);
         bindings.extend(has_biases.then_some(("biases", DType::F32, Access::Memory)));
         bindings.push(("partials", DType::F32, Access::Memory));
-        let params = [&PARAMS[..], &["first_tile", "ranges", "scale", "softcap", "positions"]].concat();
-        Shader::new("attention_range", &bindings, &params, &self.constants(sizes), &parts.concat())
+        let params = [&PARAMS[..], &TILE_PARAMS, &["scale", "softcap", "positions"]].concat();
+        let constants = [("UNIT", UNIT), ("DIMS", head_dim)].map(|(name, size)| (name, format!("{size}u")));
+        Shader::new("attention_range", &bindings, &params, &constants, &parts.concat())
+    }
+
+    /// The parameters that both shaders have, for the tiles from `first` on.
+    fn params(&self, sizes: &Sizes, first: usize) -> Vec<u32> {
+        let [window, chunk] = [self.op.window, self.op.chunk]
+            .map(|limit| limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(u32::MAX));
+        let tiles = [window, chunk, sizes.width as u32, sizes.ranges as u32, first as u32];
+        [&sizes.batch.params(self.op.layer, sizes.group)[..], &tiles].concat()
     }
 
     /// Folds the results of ranges.
-    fn fold(&self, sizes: &Sizes, has_sinks: bool) -> Shader {
+    fn fold(has_sinks: bool) -> Shader {
         let sink = if has_sinks { "sinks(head)" } else { "0.0" };
         let sink =
             format!("const HAS_SINKS = {has_sinks};\nfn sink(head: u32) -> f32 {{ return {sink}; }}\n");
@@ -146,24 +139,20 @@ impl Attention {
         bindings.push(("partials", DType::F32, Access::Memory));
         bindings.extend(has_sinks.then_some(("sinks", DType::F32, Access::Memory)));
         bindings.push(("y", DType::F32, Access::Memory));
-        let params = [&PARAMS[..], &["first_tile", "ranges", "tiles"]].concat();
-        Shader::new("attention_fold", &bindings, &params, &self.constants(sizes), &parts.concat())
+        let params = [&PARAMS[..], &TILE_PARAMS, &["tiles"]].concat();
+        let constants = [("UNIT", format!("{UNIT}u"))];
+        Shader::new("attention_fold", &bindings, &params, &constants, &parts.concat())
     }
 }
 
-/// The function that bounds scores and adds biases to them.
-fn adjusted(has_softcap: bool, has_biases: bool) -> String {
-    let each = |what: &dyn Fn(char) -> String| {
-        let all: Vec<String> = "xyzw".chars().map(what).collect();
-        format!("vec4<f32>({})", all.join(", "))
-    };
-    let bounded = each(&|row| format!("cap * tanh_(scores.{row} / cap)"));
-    let biases = each(&|row| format!("biases(heads.{row} * p.positions + min(position, p.positions - 1u))"));
-    let bounded = if has_softcap { bounded } else { "scores".to_string() };
-    let biases = if has_biases { format!(" + {biases}") } else { String::new() };
+/// The function that gives the biases of four heads.
+fn bias(has_biases: bool) -> String {
+    let bias = |row| format!("biases(heads.{row} * p.positions + min(position, p.positions - 1u))");
+    let biases = ["x", "y", "z", "w"].map(|row| if has_biases { bias(row) } else { "0.0".to_string() });
+    let result = "vec4<f32>";
     format!(
-        "fn adjusted(scores: vec4<f32>, heads: vec4<u32>, position: u32) -> vec4<f32> {{\n    \
-         let cap = bitcast<f32>(p.softcap);\n    return {bounded}{biases};\n}}\n"
+        "fn bias(heads: vec4<u32>, position: u32) -> {result} {{ return {result}({}); }}\n",
+        biases.join(", ")
     )
 }
 
@@ -182,25 +171,25 @@ impl FarKernel for Attention {
         let Some(partials) = call.scratch.as_ref().filter(|_| !sizes.batch.is_empty()) else { return Ok(()) };
         let more = arrays.get(5).copied();
         let [sinks, biases] = [1, 2].map(|rank| more.filter(|more| more.shape.rank() == rank));
-        let (attend, fold) = (self.attend(&sizes, biases.is_some()), self.fold(&sizes, sinks.is_some()));
+        let (attend, fold) =
+            (self.attend(sizes.batch.head_dim, biases.is_some()), Attention::fold(sinks.is_some()));
         let [mut attended, mut folded] = [&arrays[..5], &arrays[2..4]].map(places);
         attended.extend(biases.map(|biases| Place::Memory(&biases.bytes)));
         attended.push(Place::Memory(partials));
         folded.push(Place::Memory(partials));
         folded.extend(sinks.map(|sinks| Place::Memory(&sinks.bytes)));
         folded.push(Place::Memory(&call.outputs[0].bytes));
-        let batch = sizes.batch.params(self.op.layer);
         let factors = [self.op.scale, self.op.softcap.unwrap_or(0.0)].map(f32::to_bits);
         let positions = biases.map_or(0, |biases| biases.shape[1]) as u32;
         let recorder = Recorder::of(recorder)?;
         for first in (0..sizes.tiles).step_by(sizes.tiles_at_once) {
             let tiles = sizes.tiles_at_once.min(sizes.tiles - first);
-            let which = [first as u32, sizes.ranges as u32];
-            let params = [&batch[..], &which, &factors, &[positions]].concat();
+            let common = self.params(&sizes, first);
+            let params = [&common[..], &factors, &[positions]].concat();
             let (groups, row) = (tiles * sizes.ranges, UNIT * sizes.width);
             let work = 4 * groups * UNIT * RANGE * (sizes.batch.head_dim + sizes.width);
             recorder.dispatch(&attend, &attended, &params, groups, work as u64)?;
-            let params = [&batch[..], &which, &[tiles as u32]].concat();
+            let params = [&common[..], &[tiles as u32]].concat();
             let work = 32 * groups * row;
             recorder.dispatch(&fold, &folded, &params, (tiles * row).div_ceil(THREADS), work as u64)?;
         }

@@ -25,19 +25,19 @@ fn rows_of(tile: QueryTile) -> vec4<u32> {
 
 // The first positions that queries at some positions see; their own are the last.
 fn first_seen(positions: vec4<u32>) -> vec4<u32> {
-    let of_window = positions + 1u - min(positions + 1u, vec4<u32>(WINDOW));
-    return max(of_window, positions / CHUNK * CHUNK);
+    let of_window = positions + 1u - min(positions + 1u, vec4<u32>(p.window));
+    return max(of_window, positions / p.chunk * p.chunk);
 }
 
 // The tile of a unit, which may have no rows and no ranges.
 fn tile_of(unit: u32) -> QueryTile {
     let sequence = sequence_of(unit);
-    let rows = new_tokens(sequence) * GROUP;
+    let rows = new_tokens(sequence) * p.group;
     let first_row = (unit - first_unit(sequence)) * UNIT;
     var tile = QueryTile(sequence, row_offset(sequence), first_position(sequence), first_row, 0u, 0u, 0u);
     if first_row < rows {
         tile.rows = min(UNIT, rows - first_row);
-        let positions = tile.first_position + rows_of(tile) / GROUP;
+        let positions = tile.first_position + rows_of(tile) / p.group;
         tile.first_range = first_seen(positions).x / 256u;
         tile.ranges = positions.w / 256u + 1u - tile.first_range;
     }

@@ -4,8 +4,7 @@ use tensor::DType;
 
 use crate::recorder::Access;
 
-/// Functions of the batch. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constants
-/// `GROUP` and `UNIT`.
+/// Functions of the batch. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constant `UNIT`.
 pub(super) const RAGGED: &str = include_str!("ragged.wgsl");
 /// Functions of its pages. They need the last binding, and the constant `DIMS`.
 pub(super) const PAGES: &str = include_str!("pages.wgsl");
@@ -18,7 +17,7 @@ pub(super) const LISTS: [(&str, DType, Access); 3] = [
 ];
 
 /// Names of what [`Batch::params`] gives.
-pub(super) const PARAMS: [&str; 9] = [
+pub(super) const PARAMS: [&str; 10] = [
     "tokens",
     "batch",
     "max_pages",
@@ -26,6 +25,7 @@ pub(super) const PARAMS: [&str; 9] = [
     "pages",
     "page_len",
     "kv_heads",
+    "group",
     "layer_start",
     "values_start",
 ];
@@ -68,8 +68,8 @@ impl Batch {
         self.tokens * group / unit + self.sequences
     }
 
-    /// The parameters of a shader that uses a layer of the cache.
-    pub(super) fn params(&self, layer: usize) -> [u32; PARAMS.len()] {
+    /// The parameters of a shader that uses a layer of the cache, with `group` rows a token.
+    pub(super) fn params(&self, layer: usize, group: usize) -> [u32; PARAMS.len()] {
         let head_len = self.page_size * self.head_dim;
         let part_len = self.kv_heads * head_len;
         [
@@ -80,6 +80,7 @@ impl Batch {
             self.pages,
             self.layers * self.parts * part_len,
             self.kv_heads,
+            group,
             layer * self.parts * part_len,
             (self.parts - 1) * part_len,
         ]

@@ -1,6 +1,6 @@
 // Where the new tokens of a ragged batch and their pages are.
 //
-// Units are `UNIT` neighboring rows of one sequence, of which each token has `GROUP`. They are counted so that grids follow
+// Units are `UNIT` neighboring rows of one sequence, of which each token has `p.group`. They are counted so that grids follow
 // from shapes alone: those of a sequence start at the number of units that all rows before it fill, plus one for each
 // sequence before it. So some numbers belong to no rows.
 
@@ -9,7 +9,7 @@ fn row_offset(sequence: u32) -> u32 {
 }
 
 fn first_unit(sequence: u32) -> u32 {
-    return row_offset(sequence) * GROUP / UNIT + sequence;
+    return row_offset(sequence) * p.group / UNIT + sequence;
 }
 
 // The sequence that a unit belongs to.

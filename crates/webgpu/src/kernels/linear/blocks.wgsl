@@ -6,6 +6,9 @@ const LANES = 16u;
 // The most groups of a round, and the most products of a row.
 const MOST = 32u;
 
+// Which half of the memory a round writes: the other one may still be read.
+var<private> side: u32;
+
 var<workgroup> dots: array<f32, 2 * SLOTS * 16>;
 var<workgroup> scales: array<f32, 2 * MOST * 16>;
 var<workgroup> x_scales: array<f32, 2 * SLOTS>;
@@ -73,25 +76,11 @@ fn add(before: f32, side: u32, count: u32, tokens: u32, token: u32, row: u32) ->
     return sum;
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = group_of(id);
-    if (group >= p.groups) {
-        return;
-    }
-    start_levels(thread);
-    let tiles = (p.tokens + TILE - 1u) / TILE;
-    let panel = group / tiles;
-    let first = group % tiles * TILE;
-    let tokens = min(TILE, p.tokens - first);
-    let row = thread % 16u;
-    // Of the threads of a row; of those that add, also the token.
-    let lane = thread / 16u;
+// The sum of the products of a row and a token, of this thread if it adds.
+fn product(panel: u32, first: u32, tokens: u32, row: u32, lane: u32) -> f32 {
     let pieces = p.columns / 32u;
     let width = min(MOST / GROUPS, SLOTS / (GROUPS * tokens));
     var sum = 0.0;
-    // Which half of the memory this round writes: the other one may still be read.
-    var side = 0u;
     for (var start = 0u; start < pieces; start += width) {
         let count = min(width, pieces - start);
         for (var i = lane; i < count; i += LANES) {
@@ -103,5 +92,29 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         }
         side = 1u - side;
     }
-    finish(sum, panel * 16u + row, first + lane, lane < tokens);
+    return sum;
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = group_of(id);
+    if (group >= p.groups) {
+        return;
+    }
+    start_levels(thread);
+    let tiles = (p.tokens + TILE - 1u) / TILE;
+    let panel = begin(group / tiles);
+    let first = group % tiles * TILE;
+    let tokens = min(TILE, p.tokens - first);
+    let row = thread % 16u;
+    // Of the threads of a row; of those that add, also the token.
+    let lane = thread / 16u;
+    var up = 0.0;
+    if (PAIR) {
+        matrix = 1u;
+        up = product(panel, first, tokens, row, lane);
+        matrix = 0u;
+    }
+    let sum = product(panel, first, tokens, row, lane);
+    finish(sum, up, panel * 16u + row, first + lane, lane < tokens);
 }

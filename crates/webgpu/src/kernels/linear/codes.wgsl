@@ -7,12 +7,8 @@ struct Codes {
     last: vec4<u32>,
 }
 
-fn four_words(at: u32) -> vec4<u32> {
-    return vec4(weight(at), weight(at + 16u), weight(at + 32u), weight(at + 48u));
-}
-
 fn nibbles(at: u32) -> Codes {
-    let words = four_words(at);
+    let words = four_weights(at);
     return Codes(words & vec4(0x0f0f0f0fu), (words >> vec4(4u)) & vec4(0x0f0f0f0fu));
 }
 
@@ -36,5 +32,5 @@ fn six_bits(at: u32) -> Codes {
 
 // Less 128, so that they are signed.
 fn eight_bits(at: u32) -> Codes {
-    return Codes(four_words(at) ^ vec4(0x80808080u), four_words(at + 64u) ^ vec4(0x80808080u));
+    return Codes(four_weights(at) ^ vec4(0x80808080u), four_weights(at + 64u) ^ vec4(0x80808080u));
 }

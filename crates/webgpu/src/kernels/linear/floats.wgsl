@@ -7,6 +7,9 @@ const THREADS = 128u;
 // Where the rows of this batch begin.
 var<private> x_start: u32;
 
+// Which half of the memory a round writes: the other one may still be read.
+var<private> side: u32;
+
 var<workgroup> stage: array<u32, 2 * WORDS>;
 var<workgroup> inputs: array<f32, 2 * TILE * COLUMNS>;
 
@@ -39,24 +42,12 @@ fn add(before: f32, side: u32, count: u32, token: u32, row: u32) -> f32 {
     return sum;
 }
 
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = group_of(id);
-    if (group >= p.groups) {
-        return;
-    }
-    let tiles = (p.tokens + TILE - 1u) / TILE;
-    let part = in_batch(group);
-    let panel = part / tiles;
-    let first = part % tiles * TILE;
-    let tokens = min(TILE, p.tokens - first);
+// The sum of the products of a row and a token, of this thread if it adds.
+fn product(panel: u32, first: u32, tokens: u32, thread: u32) -> f32 {
     let row = thread % 16u;
-    // Of the threads that add.
     let token = thread / 16u;
     start_stage(panel, thread);
     var sum = 0.0;
-    // Which half of the memory this round writes: the other one may still be read.
-    var side = 0u;
     for (var start = 0u; start < p.columns; start += COLUMNS) {
         let count = min(COLUMNS, p.columns - start);
         load(panel, start, count, side, thread);
@@ -71,5 +62,27 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         }
         side = 1u - side;
     }
-    finish(sum, panel * 16u + row, first + token, token < tokens);
+    return sum;
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = group_of(id);
+    if (group >= p.groups) {
+        return;
+    }
+    let tiles = (p.tokens + TILE - 1u) / TILE;
+    let part = in_batch(group);
+    let panel = begin(part / tiles);
+    let first = part % tiles * TILE;
+    let tokens = min(TILE, p.tokens - first);
+    var up = 0.0;
+    if (PAIR) {
+        matrix = 1u;
+        up = product(panel, first, tokens, thread);
+        matrix = 0u;
+    }
+    let sum = product(panel, first, tokens, thread);
+    let token = thread / 16u;
+    finish(sum, up, panel * 16u + thread % 16u, first + token, token < tokens);
 }

@@ -173,21 +173,15 @@ impl Layout {
 
     /// The shader that multiplies panels.
     pub(super) fn text(&self) -> Text {
-        let mut text = match self {
-            Layout::Blocks { codes, factors } => blocks_text(codes, factors),
-            Layout::Floats(floats) => {
-                let mut text = floats.text();
-                text.constant("HEAD", floats.head);
-                text.put(include_str!("panels.wgsl"));
-                text.put("fn in_batch(group: u32) -> u32 { return group; }\n");
-                text.put(match floats.head {
-                    0 => NO_TABLE,
-                    _ => include_str!("table.wgsl"),
-                });
-                text
-            }
+        let floats = match self {
+            Layout::Blocks { codes, factors } => return blocks_text(codes, factors),
+            Layout::Floats(floats) => floats,
         };
-        text.put("fn weight(i: u32) -> u32 { return w_words[i]; }\n");
+        let mut text = floats.text();
+        text.constant("HEAD", floats.head);
+        text.put(include_str!("panels.wgsl"));
+        text.put("fn in_batch(group: u32) -> u32 { return group; }\n");
+        text.put(if floats.head == 0 { NO_TABLE } else { include_str!("table.wgsl") });
         text
     }
 }

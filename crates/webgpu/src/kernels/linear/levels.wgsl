@@ -23,7 +23,7 @@ fn both_levels(word: u32) -> vec2<u32> {
 }
 
 fn level_codes(at: u32) -> Codes {
-    let words = four_words(at);
+    let words = four_weights(at);
     let x = both_levels(words.x);
     let y = both_levels(words.y);
     let z = both_levels(words.z);

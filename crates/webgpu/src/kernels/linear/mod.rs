@@ -3,7 +3,8 @@
 //! 1. **Prologue** (`prepare.wgsl`): rows are normalized, and rounded to int8 for quantized weights, into scratch, once for
 //!    all weights of the call.
 //! 2. **Products** (`blocks.wgsl`, `floats.wgsl`): a workgroup multiplies a panel of 16 rows with up to 8 tokens, and finishes
-//!    them: bias, activation, gate, residual. The second of two gated weights goes first, into scratch.
+//!    them: bias, activation, gate, residual. Weights of one dtype are multiplied in one dispatch; of two gated weights of different
+//!    dtypes, the second goes first, into scratch.
 //!
 //! One token is bound by memory. All sums have the host's order, whatever the number of tokens.
 
@@ -16,7 +17,7 @@ use engine::{FarArray, FarBytes, FarCall, FarKernel, FarOperand, NodeTypes};
 use graph::ops;
 use tensor::{DType, Shape};
 
-use self::product::activation;
+use self::product::{activation, record_all, record_gated};
 use crate::recorder::{ALIGNMENT, Access, Place, Recorder, Shader};
 
 pub(super) use self::layout::{Layout, layout};
@@ -68,11 +69,23 @@ impl LinearKernel {
             false => 0,
         };
         let is_floats = self.op.norm.is_some() && !self.layouts.iter().all(Layout::is_blocks);
+        // Blocks are packed, and two of one dtype need one dispatch.
+        let is_pair = self.layouts.iter().all(Layout::is_blocks)
+            && self.dtypes[0] == *self.dtypes.last().expect("a weight");
         Parts {
             codes: bytes(self.layouts.iter().any(Layout::is_blocks), columns / 32 * BLOCK_WORDS),
             floats: bytes(is_floats, columns),
-            gated: bytes(self.op.gate.is_some(), rows),
+            gated: bytes(self.op.gate.is_some() && !is_pair, rows),
         }
+    }
+
+    /// The weights of each dtype.
+    fn siblings(&self) -> Vec<Vec<usize>> {
+        let first = |index: &usize| !self.dtypes[..*index].contains(&self.dtypes[*index]);
+        let alike = |index: usize| {
+            (index..self.dtypes.len()).filter(|&other| self.dtypes[other] == self.dtypes[index]).collect()
+        };
+        (0..self.dtypes.len()).filter(first).map(alike).collect()
     }
 }
 
@@ -118,15 +131,30 @@ impl FarKernel for LinearKernel {
             Ok(Product { bias, ..Product::new(weight, layout, x, sizes, &result.bytes) })
         };
         let residual = roles.residual.map(array).transpose()?;
-        match (self.op.gate, &gated) {
-            (Some(_), Some(between)) => {
+        let is_packed = roles.weights.iter().all(|weight| matches!(weight, FarOperand::Packed(_)));
+        match self.op.gate {
+            Some(_) if is_packed && self.dtypes[0] == self.dtypes[1] => {
+                let gate = Product { function: self.op.gate, residual, ..product(0)? };
+                record_gated(&gate, &product(1)?, recorder)
+            }
+            Some(_) => {
+                // Without scratch there are no results.
+                let Some(between) = &gated else { return Ok(()) };
                 Product { result: between, ..product(1)? }.record(recorder)?;
                 let (function, gated) = (self.op.gate, gated.as_ref());
                 Product { function, gated, residual, ..product(0)? }.record(recorder)
             }
-            _ => (0..self.op.weights).try_for_each(|index| {
-                Product { function: self.op.activation, residual, ..product(index)? }.record(recorder)
-            }),
+            None => {
+                let all = |index| Ok(Product { function: self.op.activation, residual, ..product(index)? });
+                let products: Vec<Product<'_>> =
+                    (0..self.op.weights).map(all).collect::<Result<_, String>>()?;
+                if !is_packed {
+                    return products.iter().try_for_each(|product| product.record(recorder));
+                }
+                self.siblings().iter().try_for_each(|siblings| {
+                    record_all(&siblings.iter().map(|&index| &products[index]).collect::<Vec<_>>(), recorder)
+                })
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use tensor::DType;
 
 use super::layout::{self, Layout, rows_text};
 use crate::recorder::{Access, Place, Recorder, Shader};
-use crate::weights::weight;
+use crate::weights::{Piece, weight};
 
 /// Rows of a panel.
 const PANEL: usize = 16;
@@ -88,80 +88,219 @@ impl<'c> Product<'c> {
     }
 
     pub(in super::super) fn record(&self, recorder: &mut Recorder) -> Result<(), String> {
-        match self.weight {
-            FarOperand::Packed(packed) => {
-                let weight = weight(packed)?;
-                let shader = self.shader(("w", DType::U32, Access::Weight), &[], self.layout.text());
-                let words = weight.panel_bytes / 4;
-                weight.pieces.iter().try_for_each(|piece| {
-                    let params = [PANEL * piece.first, words];
-                    self.dispatch(recorder, &shader, Place::Weight(&piece.memory), piece.panels, &params)
-                })
-            }
-            FarOperand::View(view) if matches!(view.dtype, DType::F32 | DType::F16 | DType::BF16) => {
-                let names =
-                    ["size_1", "size_2", "size_3", "x_0", "x_1", "x_2", "x_3", "w_0", "w_1", "w_2", "w_3"];
-                let text = rows_text(self.batch.is_transposed);
-                let shader = self.shader(("w", view.dtype, Access::Memory), &names, text);
-                let Batch { sizes, x, weight, .. } = self.batch;
-                let params = [&[0, 0], &sizes[1..], &x, &weight].concat();
-                let panels = sizes.iter().product::<usize>() * self.rows.div_ceil(PANEL);
-                self.dispatch(recorder, &shader, Place::Memory(&view.bytes), panels, &params)
-            }
-            FarOperand::View(view) => {
-                Err(format!("a weight of {} that is computed; only floats are read as they are", view.dtype))
-            }
-            FarOperand::InResult | FarOperand::Buffer(_) => Err("a weight is a value to read".to_string()),
+        let FarOperand::View(view) = self.weight else { return record_all(&[self], recorder) };
+        if !matches!(view.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            let dtype = view.dtype;
+            return Err(format!("a weight of {dtype} that is computed; only floats are read as they are"));
         }
+        let names = ["size_1", "size_2", "size_3", "x_0", "x_1", "x_2", "x_3", "w_0", "w_1", "w_2", "w_3"];
+        let Batch { sizes, x, weight, is_transposed } = self.batch;
+        let params: Vec<u32> =
+            sizes[1..].iter().chain(&x).chain(&weight).map(|&param| param as u32).collect();
+        let panels = sizes.iter().product::<usize>() * self.rows.div_ceil(PANEL);
+        let part = Part { product: self, place: Place::Memory(&view.bytes), first_row: 0, panels };
+        let weight = (view.dtype, Access::Memory);
+        Parts { parts: &[part], is_pair: false, weight }.dispatch(
+            recorder,
+            rows_text(is_transposed),
+            0,
+            (&names, &params),
+        )
     }
 
-    /// The shader of a layout, which ends with what follows the products.
-    fn shader(&self, weight: (&str, DType, Access), more: &[&str], text: layout::Text) -> Shader {
-        let mut bindings =
-            vec![weight, ("x", self.x.1, Access::Memory), ("result", DType::F32, Access::Memory)];
-        let mut value = "sum".to_string();
-        let mut math = "";
-        let mut bind = |name| bindings.push((name, DType::F32, Access::Memory));
-        if self.bias.is_some() {
-            bind("bias");
-            value = "sum + bias(row)".to_string();
-        }
-        if let Some(function) = self.function.and_then(activation) {
-            math = include_str!("../math.wgsl");
-            value = format!("{function}({value})");
-        }
-        if self.gated.is_some() {
-            bind("gated");
-            value = format!("({value}) * gated(at)");
-        }
-        if self.residual.is_some() {
-            bind("residual");
-            value = format!("{value} + residual(at)");
-        }
-        let finish = include_str!("finish.wgsl");
-        let function = format!("fn finished(sum: f32, row: u32, at: u32) -> f32 {{ return {value}; }}\n");
-        let source = [&text.text, finish, &function, math].concat();
-        let params = [&["tokens", "columns", "rows", "first_row", "panel_words"], more].concat();
-        Shader::new("linear", &bindings, &params, &text.constants, &source)
+    /// The pieces of a packed weight, and the words of a panel.
+    fn parts(&self) -> Result<(Vec<Part<'_, 'c>>, usize), String> {
+        let FarOperand::Packed(packed) = self.weight else {
+            return Err("a weight is not packed".to_string());
+        };
+        let weight = weight(packed)?;
+        let part = |piece: &'c Piece| Part {
+            product: self,
+            place: Place::Weight(&piece.memory),
+            first_row: PANEL * piece.first,
+            panels: piece.panels,
+        };
+        Ok((weight.pieces.iter().map(part).collect(), weight.panel_bytes / 4))
+    }
+}
+
+/// Multiplies the same rows with packed weights of one dtype, as many in a dispatch as its bindings allow.
+pub(super) fn record_all(products: &[&Product<'_>], recorder: &mut Recorder) -> Result<(), String> {
+    let (mut parts, mut words) = (Vec::new(), 0);
+    for product in products {
+        let (pieces, panel_words) = product.parts()?;
+        parts.extend(pieces);
+        words = panel_words;
+    }
+    let Some(first) = products.first() else { return Ok(()) };
+    let others = 1 + usize::from(first.gated.is_some()) + usize::from(first.residual.is_some());
+    let most = (BINDINGS - others) / (2 + usize::from(first.bias.is_some()));
+    parts.chunks(most).try_for_each(|parts| {
+        Parts { parts, is_pair: false, weight: PACKED }.dispatch(
+            recorder,
+            first.layout.text(),
+            words,
+            (&[], &[]),
+        )
+    })
+}
+
+/// Multiplies the same rows with two packed weights of one dtype, the first of which gates the second.
+pub(super) fn record_gated(
+    gate: &Product<'_>,
+    up: &Product<'_>,
+    recorder: &mut Recorder,
+) -> Result<(), String> {
+    let ((gates, words), (ups, _)) = (gate.parts()?, up.parts()?);
+    gates.into_iter().zip(ups).try_for_each(|(gate_part, up_part)| {
+        Parts { parts: &[gate_part, up_part], is_pair: true, weight: PACKED }.dispatch(
+            recorder,
+            gate.layout.text(),
+            words,
+            (&[], &[]),
+        )
+    })
+}
+
+/// The most bindings that every adapter allows, besides the params.
+const BINDINGS: usize = 8;
+/// How packed weights are bound.
+const PACKED: (DType, Access) = (DType::U32, Access::Weight);
+
+/// Neighbouring panels of a weight.
+struct Part<'p, 'c> {
+    product: &'p Product<'c>,
+    place: Place<'p>,
+    first_row: usize,
+    panels: usize,
+}
+
+/// What one dispatch multiplies.
+struct Parts<'p, 'c> {
+    parts: &'p [Part<'p, 'c>],
+    /// Whether the first of two gates the second, and so gives the one result.
+    is_pair: bool,
+    weight: (DType, Access),
+}
+
+impl Parts<'_, '_> {
+    /// How many results there are.
+    fn results(&self) -> usize {
+        if self.is_pair { 1 } else { self.parts.len() }
     }
 
-    /// Multiplies so many panels; the `params` are those behind `rows`.
     fn dispatch(
         &self,
         recorder: &mut Recorder,
-        shader: &Shader,
-        weight: Place<'_>,
-        panels: usize,
-        params: &[usize],
+        text: layout::Text,
+        panel_words: usize,
+        more: (&[&str], &[u32]),
     ) -> Result<(), String> {
-        let mut places = vec![weight, Place::Memory(self.x.0), Place::Memory(self.result)];
-        places.extend(self.bias.map(|bias| Place::Memory(&bias.bytes)));
-        places.extend(self.gated.map(Place::Memory));
-        places.extend(self.residual.map(|residual| Place::Memory(&residual.bytes)));
-        let sizes = [self.tokens, self.columns, self.rows];
-        let params: Vec<u32> = sizes.iter().chain(params).map(|&param| param as u32).collect();
-        let groups = panels * self.tokens.div_ceil(TILE);
-        let work = (groups * PANEL * self.tokens.min(TILE) * self.columns) as u64;
-        recorder.dispatch(shader, &places, &params, groups, work)
+        let &Product { x, tokens, columns, gated, residual, .. } = self.parts[0].product;
+        let mut places = vec![Place::Memory(x.0)];
+        places.extend(self.parts.iter().map(|part| part.place));
+        places.extend(self.parts[..self.results()].iter().map(|part| Place::Memory(part.product.result)));
+        places.extend(self.parts.iter().filter_map(|part| Some(Place::Memory(&part.product.bias?.bytes))));
+        places.extend(gated.map(Place::Memory));
+        places.extend(residual.map(|residual| Place::Memory(&residual.bytes)));
+        let mut params = [tokens, columns, panel_words].map(|param| param as u32).to_vec();
+        for part in self.parts {
+            params.extend([part.panels, part.product.rows, part.first_row].map(|param| param as u32));
+        }
+        params.extend(more.1);
+        let panels: usize = self.parts[..self.results()].iter().map(|part| part.panels).sum();
+        let groups = panels * tokens.div_ceil(TILE);
+        let work = (groups * PANEL * tokens.min(TILE) * columns) as u64;
+        recorder.dispatch(&self.shader(text, more.0), &places, &params, groups, work)
+    }
+
+    /// The shader of a layout, for these weights and what follows the products.
+    fn shader(&self, text: layout::Text, more: &[&str]) -> Shader {
+        let product = self.parts[0].product;
+        let names = |what: &str, count: usize| (0..count).map(|k| format!("{what}_{k}")).collect::<Vec<_>>();
+        let (weights, results) = (names("w", self.parts.len()), names("result", self.results()));
+        let biases = names("bias", product.bias.map_or(0, |_| self.parts.len()));
+        let mut bindings = vec![("x", product.x.1, Access::Memory)];
+        bindings.extend(weights.iter().map(|name| (&name[..], self.weight.0, self.weight.1)));
+        let extra = [product.gated.map(|_| "gated"), product.residual.map(|_| "residual")];
+        let floats = results.iter().chain(&biases).map(|name| &name[..]).chain(extra.into_iter().flatten());
+        bindings.extend(floats.map(|name| (name, DType::F32, Access::Memory)));
+        let own: Vec<String> = (0..self.parts.len())
+            .flat_map(|k| ["panels", "rows", "first_row"].map(|what| format!("{what}_{k}")))
+            .collect();
+        let mut params = vec!["tokens", "columns", "panel_words"];
+        params.extend(own.iter().map(|name| &name[..]).chain(more.iter().copied()));
+        let math = if product.function.is_some() { include_str!("../math.wgsl") } else { "" };
+        let source = [&text.text, include_str!("finish.wgsl"), &self.functions(), math].concat();
+        let mut constants = text.constants;
+        constants.push(("PAIR", self.is_pair.to_string()));
+        Shader::new("linear", &bindings, &params, &constants, &source)
+    }
+
+    /// The functions that read words of weights, find the weight of a panel and write results.
+    fn functions(&self) -> String {
+        let count = self.parts.len();
+        let word = |k: usize| format!("return w_{k}_words[i];");
+        let four = |k: usize| {
+            let words = [0, 16, 32, 48].map(|row| format!("w_{k}_words[i + {row}u]"));
+            format!("return vec4<u32>({});", words.join(", "))
+        };
+        let next = |k: usize| {
+            format!(
+                "if (matrix == {k}u && rest >= p.panels_{k}) {{ rest -= p.panels_{k}; matrix = {}u; }} ",
+                k + 1
+            )
+        };
+        let begin: String = (0..self.results() - 1).map(next).collect();
+        let finish = |k: usize| {
+            let value = self.value(k);
+            format!(
+                "let row = p.first_row_{k} + row_of_piece; if (is_inside && row < p.rows_{k}) {{ \
+                 let at = token * p.rows_{k} + row; set_result_{k}(result_start + at, {value}); }}"
+            )
+        };
+        format!(
+            "fn weight(i: u32) -> u32 {{ {} }}\nfn four_weights(i: u32) -> vec4<u32> {{ {} }}\n\
+             fn begin(panel: u32) -> u32 {{ var rest = panel; matrix = 0u; {begin}return rest; }}\n\
+             fn finish(sum: f32, up: f32, row_of_piece: u32, token: u32, is_inside: bool) {{ {} }}\n",
+            by_matrix(count, &word),
+            by_matrix(count, &four),
+            by_matrix(self.results(), &finish),
+        )
+    }
+
+    /// What is made of the sum of products with the `k`-th weight.
+    fn value(&self, k: usize) -> String {
+        let product = self.parts[k].product;
+        let biased = |sum: &str, k: usize| match product.bias {
+            Some(_) => format!("{sum} + bias_{k}(row)"),
+            None => sum.to_string(),
+        };
+        let mut value = biased("sum", k);
+        if let Some(function) = product.function.and_then(activation) {
+            value = format!("{function}({value})");
+        }
+        if self.is_pair {
+            value = format!("({value}) * ({})", biased("up", 1));
+        }
+        if product.gated.is_some() {
+            value = format!("({value}) * gated(at)");
+        }
+        match product.residual {
+            Some(_) => format!("{value} + residual(at)"),
+            None => value,
+        }
+    }
+}
+
+/// Statements for each of so many weights.
+fn by_matrix(count: usize, statements: &dyn Fn(usize) -> String) -> String {
+    let case = |k: usize| match k + 1 == count {
+        true => format!("default: {{ {} }}", statements(k)),
+        false => format!("case {k}u: {{ {} }} ", statements(k)),
+    };
+    match count {
+        1 => statements(0),
+        _ => format!("switch matrix {{ {} }}", (0..count).map(case).collect::<String>()),
     }
 }

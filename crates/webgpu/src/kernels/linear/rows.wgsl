@@ -5,9 +5,9 @@ var<private> w_start: u32;
 
 // Finds the batch of a workgroup, and gives its number there.
 fn in_batch(group: u32) -> u32 {
-    let groups = (p.rows + 15u) / 16u * ((p.tokens + TILE - 1u) / TILE);
+    let groups = (p.rows_0 + 15u) / 16u * ((p.tokens + TILE - 1u) / TILE);
     var batch = group / groups;
-    result_start = batch * p.tokens * p.rows;
+    result_start = batch * p.tokens * p.rows_0;
     let i3 = batch % p.size_3;
     batch /= p.size_3;
     let i2 = batch % p.size_2;
@@ -26,10 +26,10 @@ fn load(panel: u32, start: u32, count: u32, side: u32, thread: u32) {
         let row = select(i / COLUMNS, i % 16u, TRANSPOSED);
         let column = select(i % COLUMNS, i / 16u, TRANSPOSED);
         let rows = 16u * panel + row;
-        if (rows < p.rows && column < count) {
+        if (rows < p.rows_0 && column < count) {
             let columns = start + column;
-            let at = select(rows * p.columns + columns, columns * p.rows + rows, TRANSPOSED);
-            stage[side * WORDS + 16u * column + row] = bitcast<u32>(w(w_start + at));
+            let at = select(rows * p.columns + columns, columns * p.rows_0 + rows, TRANSPOSED);
+            stage[side * WORDS + 16u * column + row] = bitcast<u32>(w_0(w_start + at));
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Graphs with sizes of run time on an adapter: moves and functions of elements at any size are those of the references.
 
-mod adapter;
-
 use engine::{CompileOptions, InferenceSession, Placement};
 use graph::Graph;
 use tensor::{AlignedBytes, Buffer, Bytes, DType, DeviceSpec, Shape, Tensor};

@@ -1,7 +1,5 @@
 //! Linear layers and products on an adapter: bits that do not depend on the number of rows, and weights that are computed.
 
-mod adapter;
-
 use std::sync::Arc;
 
 use engine::{CompileOptions, Device, InferenceSession, Placement, WeightsRegistry};
@@ -44,7 +42,7 @@ fn weight(dtype: DType, seed: usize, rows: usize, columns: usize) -> Tensor {
     Tensor::from_bytes(dtype, [rows, columns], bytes).unwrap()
 }
 
-/// Runs a graph with these inputs, wherever it wants them.
+/// Runs a graph with each of these inputs, wherever it wants them, and gives the outputs of each call.
 fn run(
     device: &Arc<dyn Device>,
     graph: &Graph,
@@ -67,7 +65,8 @@ fn run(
     };
     let outputs = |inputs: &Vec<Tensor>| {
         let buffers: Vec<Buffer> = inputs.iter().zip(model.input_devices()).map(there).collect();
-        model.execute(&buffers).unwrap()[0].to_tensor().unwrap().to_vec::<f32>()
+        let outputs = model.execute(&buffers).unwrap();
+        outputs.iter().flat_map(|output| output.to_tensor().unwrap().to_vec::<f32>()).collect()
     };
     inputs.iter().map(outputs).collect()
 }
@@ -165,5 +164,54 @@ fn right_sides_of_products_may_be_packed() {
             [&device, &cpu()].map(|device| run(device, &graph, &weights, std::slice::from_ref(&inputs)));
         let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-6 * k as f32);
         assert!(close, "{batch} {m} {k} {n}: {there:?}, expected {here:?}");
+    }
+}
+
+#[test]
+fn weights_of_several_dtypes_share_an_input() {
+    let Some(device) = least_adapter() else { return };
+    let types = ["q4_k", "f16", "q4_k", "q6_k", "f16", "f32"];
+    let weights: String = types
+        .iter()
+        .enumerate()
+        .map(|(i, ty)| format!("%w{i} = weight \"{i}\" : {ty}[{}, 512]\n", 20 + i))
+        .collect();
+    let three = format!(
+        "graph g(%x: f32[n, 512]) {{
+           {weights}
+           %y0, %y1, %y2, %y3, %y4, %y5 = linear(%x, %w0, %w1, %w2, %w3, %w4, %w5) {{weights = 6}}
+           return %y0, %y1, %y2, %y3, %y4, %y5
+         }}"
+    );
+    let gated = "graph g(%x: f32[n, 512], %r: f32[n, 33]) {
+           %norm = weight \"norm\" : f32[512]
+           %gate = weight \"gate\" : q8_0[33, 512]
+           %up = weight \"up\" : bf16[33, 512]
+           %b0 = weight \"b0\" : f32[33]
+           %b1 = weight \"b1\" : f32[33]
+           %y = linear(%x, %norm, %gate, %up, %b0, %b1, %r) {weights = 2, norm = 1e-6, bias = true, gate = silu, residual = true}
+           return %y
+         }";
+    let sized = |name: &str| {
+        Some(match name {
+            "norm" => Tensor::from_slice([512], &floats(2, 512)),
+            "gate" => weight(DType::Q8_0, 3, 33, 512),
+            "up" => weight(DType::BF16, 4, 33, 512),
+            "b0" | "b1" => Tensor::from_slice([33], &floats(5, 33)),
+            index => {
+                let index: usize = index.parse().unwrap();
+                weight(types[index].parse().unwrap(), index, 20 + index, 512)
+            }
+        })
+    };
+    let x = Tensor::from_slice([11, 512], &floats(1, 11 * 512));
+    let residual = Tensor::from_slice([11, 33], &floats(6, 11 * 33));
+    for (text, inputs) in [(&three[..], vec![x.clone()]), (gated, vec![x, residual])] {
+        let graph = Graph::parse(text).unwrap();
+        let [there, here] =
+            [&device, &cpu()].map(|device| run(device, &graph, &sized, std::slice::from_ref(&inputs)));
+        let largest = here[0].iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        let worst = there[0].iter().zip(&here[0]).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(worst <= 1e-4 * largest, "{worst} from the host's results, up to {largest}");
     }
 }

@@ -1,7 +1,5 @@
 //! Ops of rows on an adapter: they are those of the references at any width, and a row has the same bits in every batch.
 
-mod adapter;
-
 use engine::{CompileOptions, InferenceSession, Model, Placement};
 use graph::Graph;
 use tensor::{Buffer, DType, DeviceSpec, Tensor, bf16, f16};

@@ -1,7 +1,5 @@
 //! Functions of f32 on an adapter, at floats of every size: how far results are from those of f64.
 
-mod adapter;
-
 use std::sync::Arc;
 
 use engine::{CompileOptions, Device, InferenceSession, Placement};
