@@ -92,8 +92,12 @@ fn results(graph: &Graph, model: &Model, dtype: DType, columns: usize, n: usize)
         let (absolute, relative) = bounds(output.dtype());
         let pairs = output.to_f64_vec().into_iter().zip(expected.to_f64_vec());
         for (got, expected) in pairs {
+            let is_same = got == expected || got.is_nan() && expected.is_nan();
             let is_near = (got - expected).abs() <= absolute + relative * expected.abs();
-            assert!(is_near, "{got} for {expected}, {n} rows of {columns}\n{graph}");
+            assert!(
+                is_same || is_near && expected.is_finite(),
+                "{got} for {expected}, {n} rows of {columns}\n{graph}"
+            );
         }
     }
     outputs
@@ -127,5 +131,14 @@ fn rows_are_those_of_the_references_in_every_batch() {
         for &dtype in *dtypes {
             COLUMNS.iter().for_each(|&columns| check(operation, dtype, columns, &session));
         }
+    }
+}
+
+#[test]
+fn rows_of_nothing_are_reduced_to_what_the_references_say() {
+    let Some(device) = adapter() else { return };
+    let session = InferenceSession::new([device, cpu()]).unwrap();
+    for (operation, dtypes) in OPERATIONS.iter().filter(|(operation, _)| operation.starts_with("reduce_")) {
+        dtypes.iter().for_each(|&dtype| check(operation, dtype, 0, &session));
     }
 }
