@@ -59,13 +59,13 @@ impl Model {
     #[getter]
     fn input_devices(&self) -> PyResult<Vec<Device>> {
         let model = self.0.get()?;
-        Ok(devices_of(&model, model.input_devices()))
+        Ok(devices_of(model, model.input_devices()))
     }
 
     #[getter]
     fn output_devices(&self) -> PyResult<Vec<Device>> {
         let model = self.0.get()?;
-        Ok(devices_of(&model, model.output_devices()))
+        Ok(devices_of(model, model.output_devices()))
     }
 
     #[getter]
