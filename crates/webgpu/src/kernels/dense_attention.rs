@@ -39,12 +39,14 @@ struct Attention {
 }
 
 /// Names of the parameters of shaders.
-const PARAMS: [&str; 11] = [
+const PARAMS: [&str; 13] = [
     "tokens",
     "batch",
     "group",
     "keys",
     "heads",
+    "dims",
+    "width",
     "scale",
     "distances",
     "item_stride",
@@ -78,7 +80,7 @@ impl Attention {
         bindings.extend(has_biases.then_some(("biases", DType::F32, Access::Memory)));
         bindings.push(("y", DType::F32, Access::Memory));
         let pieces = self.width.div_ceil(RANGE);
-        let constants = [("UNIT", UNIT), ("DIMS", self.dims), ("WIDTH", self.width), ("PIECES", pieces)];
+        let constants = [("UNIT", UNIT), ("SPACE", self.dims.next_multiple_of(64)), ("PIECES", pieces)];
         let constants = constants.map(|(name, size)| (name, format!("{size}u")));
         Shader::new("dense_attention", &bindings, &PARAMS, &constants, &parts.concat())
     }
@@ -117,7 +119,17 @@ impl FarKernel for Attention {
         }
         let distances = biases.filter(|_| self.is_ragged).map_or(0, |biases| biases.shape[1]);
         let strides = biases.filter(|_| !self.is_ragged).map_or([0; 4], |mask| strides(mask.shape));
-        let sizes = [tokens, sequences, 1, keys, heads, self.scale.to_bits() as usize, distances];
+        let sizes = [
+            tokens,
+            sequences,
+            1,
+            keys,
+            heads,
+            self.dims,
+            self.width,
+            self.scale.to_bits() as usize,
+            distances,
+        ];
         let params: Vec<u32> = sizes.iter().chain(&strides).map(|size| *size as u32).collect();
         let mut places: Vec<Place<'_>> = arrays.iter().map(|array| Place::Memory(&array.bytes)).collect();
         places.push(Place::Memory(&y.bytes));
