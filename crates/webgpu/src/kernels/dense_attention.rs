@@ -13,7 +13,7 @@ use super::paged_attention::{MAX_DIMS, RANGE, UNIT};
 use super::ragged::UNITS;
 use crate::recorder::{Access, Place, Recorder, Shader};
 
-/// Attention to all keys of an item, if axes are known: items are along one axis, or masks are the same for all.
+/// Attention to all keys of an item. A mask must be the same for all items unless they lie along one axis.
 pub(crate) fn attention(scale: f32, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     let mask = node.inputs.get(3).map_or(0, |mask| mask.rank());
     (node.inputs[0].rank() <= 4 || mask <= 3).then(|| kernel(scale, false, node.inputs)).flatten()
@@ -64,9 +64,10 @@ impl Attention {
              struct Tile {{ item: u32, first_token: u32, first_row: u32, rows: u32, first_key: u32, keys: u32 }}\n\
              var<workgroup> shared_tile: Tile;\n"
         );
-        let items = match self.is_ragged {
-            true => [UNITS, include_str!("ragged_items.wgsl")].concat(),
-            false => include_str!("dense_items.wgsl").to_string(),
+        let items = if self.is_ragged {
+            [UNITS, include_str!("ragged_items.wgsl")].concat()
+        } else {
+            include_str!("dense_items.wgsl").to_string()
         };
         let parts = [
             include_str!("math.wgsl"),
@@ -108,11 +109,11 @@ impl FarKernel for Attention {
         let (items, sizes) = y.shape.split_at(y.shape.rank() - 3);
         let (tokens, heads, keys) = (sizes[0], sizes[1], arrays[1].shape[items.len()]);
         let items: usize = items.iter().product();
-        // A ragged batch has a row offset more than sequences.
-        let sequences = if self.is_ragged { arrays[3].shape[0].saturating_sub(1) } else { items };
-        let tiles = match self.is_ragged {
-            true => tokens / UNIT + sequences,
-            false => items * tokens.div_ceil(UNIT),
+        let (sequences, tiles) = if self.is_ragged {
+            let sequences = arrays[3].shape[0].saturating_sub(1);
+            (sequences, tokens / UNIT + sequences)
+        } else {
+            (items, items * tokens.div_ceil(UNIT))
         };
         if y.shape.elements() == 0 {
             return Ok(());
