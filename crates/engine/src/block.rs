@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use graph::{DeviceRef, Graph, Op, SourceLocation, Type};
+use graph::{Bindings, DeviceRef, Dim, Graph, Op, SourceLocation, Type};
 
 use crate::Kernel;
 use crate::plan::{Plan, PlanInput};
@@ -123,6 +123,17 @@ impl Block {
         plans
     }
 
+    /// Bytes that go to a device, and those that come back, where each symbol is 1. What blocks within move does not count.
+    pub(crate) fn moved_bytes(&self, device: DeviceRef) -> [u64; 2] {
+        let mut moved = [0; 2];
+        for part in &self.parts {
+            let PartWork::Transfer { moves, device: to } = &part.work else { continue };
+            let direction = usize::from(*to != device);
+            moved[direction] += moves.iter().map(|moved| bytes_of_one(&moved.ty)).sum::<u64>();
+        }
+        moved
+    }
+
     /// What plans print for an operand.
     pub(crate) fn place(&self, operand: PartOperand) -> String {
         match operand {
@@ -130,6 +141,16 @@ impl Block {
             PartOperand::Weight(slot) => format!("w{slot}"),
         }
     }
+}
+
+/// Bytes of a value where each symbol is 1.
+fn bytes_of_one(ty: &Type) -> u64 {
+    let mut bindings = Bindings::default();
+    for symbol in ty.shape.iter().flat_map(Dim::symbols) {
+        bindings.insert(symbol, 1);
+    }
+    let elements = ty.resolve(&bindings).map_or(0, |shape| shape.elements());
+    ty.dtype.bytes_for(elements).unwrap_or(0) as u64
 }
 
 impl Control {

@@ -48,6 +48,14 @@ impl Platform {
         self.accelerators.map_or(0, |accelerators| accelerators.count())
     }
 
+    /// Why there are no accelerators, if there are none.
+    pub fn absence(&self) -> Option<String> {
+        match self.accelerators {
+            None => Some("this build drives none".to_string()),
+            Some(accelerators) => (accelerators.count() == 0).then(|| accelerators.absence()),
+        }
+    }
+
     /// Every accelerator; without any, the host.
     pub fn scan_available_devices(&self) -> Vec<DeviceSpec> {
         let accelerators: Vec<DeviceSpec> = (0..self.accelerator_count())
@@ -91,11 +99,7 @@ impl Platform {
         if spec.is_host() || (spec.id() as usize) < count {
             return None;
         }
-        let why = match self.accelerators {
-            Some(accelerators) if count == 0 => accelerators.absence(),
-            Some(_) => "counted from 0".to_string(),
-            None => "this build drives none".to_string(),
-        };
+        let why = self.absence().unwrap_or_else(|| "counted from 0".to_string());
         let plural = if count == 1 { "" } else { "s" };
         Some(format!("{spec} is not available: found {count} accelerator{plural}; {why}"))
     }

@@ -80,7 +80,7 @@ pub use model::{Model, TensorSpec};
 pub use passes::Passes;
 pub use place::Placement;
 pub use profile::{Profile, StepTime, Totals};
-pub use program::{Program, WeightMemory};
+pub use program::{DeviceShare, Program, WeightMemory};
 pub use reference::ReferenceDevice;
 pub use registry::{WeightValue, WeightsRegistry};
 pub use session::{Builder, CacheUse, CompileOptions, GraphSource, InferenceSession, InitOptions};

@@ -3,11 +3,12 @@
 //! A graph whose sizes follow from its inputs is one plan. Others are taken apart: a plan for each run of nodes
 //! whose sizes are known by then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use graph::{Bindings, DeviceRef, Graph, Type};
+use tensor::DeviceSpec;
 
 use crate::block::{Block, Move, PartOperand, PartWork, SizesPart};
 use crate::lower::ProgramState;
@@ -37,6 +38,21 @@ pub struct WeightMemory {
     pub packed: u64,
     /// As stored: mapped from files, which the system may give back under pressure.
     pub stored: u64,
+}
+
+/// What a device of a program computes, what the host does besides, and what moves between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceShare {
+    /// The device.
+    pub device: DeviceSpec,
+    /// How many steps it runs.
+    pub steps: usize,
+    /// The ops that the host computes, why, and how often; no reason for what only concerns values of its own.
+    pub on_host: BTreeMap<(&'static str, Option<String>), usize>,
+    /// Bytes that a call with one of everything (a sequence of a token, say) brings to the device.
+    pub bytes_there: u64,
+    /// Bytes that such a call brings back.
+    pub bytes_back: u64,
 }
 
 impl Program {
@@ -99,6 +115,25 @@ impl Program {
             }
         }
         memory
+    }
+
+    /// How the program is divided between its first device with memory of its own and the host; `None` without such a device.
+    pub fn device_share(&self) -> Option<DeviceShare> {
+        let device = self.devices.far.first()?.spec();
+        let (steps, on_host, [bytes_there, bytes_back]) =
+            (0, BTreeMap::new(), self.root.moved_bytes(device_ref(device)));
+        let mut share = DeviceShare { device, steps, on_host, bytes_there, bytes_back };
+        for plan in self.root.plans() {
+            match &plan.far {
+                Some(far) if far.spec() == device => share.steps += plan.steps.len(),
+                Some(_) => {}
+                None => plan.steps.iter().for_each(|step| {
+                    let op = (step.work.op_name(), step.reason.clone());
+                    *share.on_host.entry(op).or_default() += 1;
+                }),
+            }
+        }
+        Some(share)
     }
 
     /// Bytes of the largest arena of a plan once the symbolic dims have sizes, or `None` if a size is missing or

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use perihelion::driver;
 use perihelion::engine::{self, Error, InferenceSession, TensorSpec};
+use perihelion::graph::DeviceRef;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -53,6 +54,18 @@ impl Model {
     #[getter]
     fn devices(&self) -> PyResult<Vec<Device>> {
         Ok(self.0.get()?.devices().into_iter().map(Device::new).collect())
+    }
+
+    #[getter]
+    fn input_devices(&self) -> PyResult<Vec<Device>> {
+        let model = self.0.get()?;
+        Ok(devices_of(&model, model.input_devices()))
+    }
+
+    #[getter]
+    fn output_devices(&self) -> PyResult<Vec<Device>> {
+        let model = self.0.get()?;
+        Ok(devices_of(&model, model.output_devices()))
     }
 
     #[getter]
@@ -215,4 +228,19 @@ fn contents(buffers: &[PyRef<'_, Buffer>]) -> Vec<driver::Buffer> {
 
 fn buffers(buffers: Vec<driver::Buffer>) -> Vec<Buffer> {
     buffers.into_iter().map(Buffer).collect()
+}
+
+/// The devices of a model that types name.
+fn devices_of(model: &engine::Model, named: Vec<DeviceRef>) -> Vec<Device> {
+    let devices = model.devices();
+    let find = |named: DeviceRef| {
+        let is_meant = |device: &&Arc<dyn driver::Device>| match named {
+            DeviceRef::Cpu => device.is_host(),
+            DeviceRef::Gpu(id) => !device.is_host() && u32::try_from(device.id()) == Ok(id),
+        };
+        Device::new(Arc::clone(
+            devices.iter().find(is_meant).expect("it runs on the devices that its types name"),
+        ))
+    };
+    named.into_iter().map(find).collect()
 }

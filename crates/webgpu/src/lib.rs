@@ -12,6 +12,3 @@ mod weights;
 
 pub use adapter::{ADAPTERS, Adapters};
 pub use device::WebGpu;
-
-#[cfg(test)]
-mod tests;

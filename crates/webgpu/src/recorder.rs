@@ -153,6 +153,7 @@ fn put(text: &mut String, part: std::fmt::Arguments<'_>) {
 }
 
 /// Where a binding lies.
+#[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     /// In memory, from an element on.
     Memory(&'a FarBytes),

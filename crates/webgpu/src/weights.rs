@@ -16,8 +16,6 @@ pub(crate) struct Weight {
     pub(crate) pieces: Vec<Piece>,
     /// Bytes of a panel.
     pub(crate) panel_bytes: usize,
-    /// What was packed.
-    pub(crate) ty: Type,
 }
 
 /// Some panels of a weight.
@@ -55,7 +53,7 @@ impl Weight {
             memory.write(&[(0, part)])?;
             pieces.push(Piece { memory, first, panels });
         }
-        Ok(Weight { pieces, panel_bytes, ty: ty.clone() })
+        Ok(Weight { pieces, panel_bytes })
     }
 
     /// The bytes of the panels.

@@ -261,12 +261,12 @@ class Model:
     @property
     def input_devices(self) -> list[Device]:
         """Where each input must be."""
-        return [self.devices[0]] * len(self._native.input_metadata)
+        return [_wrap_device(device) for device in self._native.input_devices]
 
     @property
     def output_devices(self) -> list[Device]:
         """Where each output is."""
-        return [self.devices[0]] * len(self._native.output_metadata)
+        return [_wrap_device(device) for device in self._native.output_devices]
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -298,7 +298,7 @@ class Model:
 
         Args:
             args: one for each input: a `Buffer`, an array of another library, which is not copied, or a number for an
-                input without axes.
+                input without axes. An input on a GPU takes a `Buffer` there.
 
         Raises:
             ValueError: an input is not what the model expects, or the data (an index, say) makes no sense.

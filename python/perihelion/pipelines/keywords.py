@@ -52,7 +52,7 @@ class ConfigFields(TypedDict, total=False):
 
 
 _NOTHING = "it has no counterpart: leave it out"
-_CPU = "the CPU of this machine computes: leave it out"
+_CPU = "a model runs on one device: leave it out, or name the device in device_specs"
 _FIRST = "give the model as the first argument"
 
 # Keywords of vLLM, llama-cpp-python and Transformers where models are loaded.

@@ -1,9 +1,10 @@
 //! `peri plan`: the memory of a model and its cache, and whether it fits, before anything is loaded.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Context;
-use engine::{Program, WeightMemory};
+use engine::{DeviceShare, Program, WeightMemory};
 use pipelines::{MemoryBytes, MemoryPlan, Plan};
 use serde_json::{Value, json};
 use sources::PlannedFile;
@@ -22,12 +23,13 @@ const DETAILS: &str = "\
 Only headers are read. Of a repo that is not in the cache, only the list of files, config.json and the headers of the \
 weights are downloaded (PyTorch files have none). The total is the weights as loaded, or their files if that is unknown, \
 plus the cache. Free memory is what this machine, or its container, has left. If the model does not fit, the exit code \
-is 4.
+is 4. Of a model on an accelerator, the steps that the host computes are shown with the reason why.
 
 JSON: model, architecture, task, parameters, active_parameters, encoding, quantize, files[{name, bytes, cached}], \
 bytes_to_fetch, weights_bytes, weights_packed_bytes, weights_mapped_bytes, cache_strategy, cache_dtype, cache_page_size, \
 cache_bytes_per_token, cache_bytes, cache_tokens, state_bytes_per_slot, state_slots, states_bytes, max_length, \
-max_length_inferred, max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, problem, warnings. Unknown values are null.
+max_length_inferred, max_cache_batch_size, max_cache_batch_size_inferred, total_bytes, usable_bytes, free_bytes, fits, device, device_steps, \
+host_steps[{op, reason, count}], bytes_to_device, bytes_from_device, problem, warnings. Unknown values are null.
 
 Examples:
   peri plan model.gguf --max-length 8192 --max-cache-batch-size 4
@@ -53,6 +55,8 @@ struct Report {
     weights: Option<u64>,
     /// The weights in memory, if known.
     memory: Option<WeightMemory>,
+    /// What the accelerator does, if the model runs on one.
+    share: Option<DeviceShare>,
 }
 
 /// Runs the command.
@@ -77,14 +81,15 @@ impl Report {
     fn new(model: String, plan: Plan) -> anyhow::Result<Report> {
         let files = plan.files()?;
         let Some(checkpoint) = plan.checkpoint() else {
-            let report = Report { model, plan, files, weights: None, memory: None };
+            let report = Report { model, plan, files, weights: None, memory: None, share: None };
             return Ok(Report { weights: report.on_disk(), ..report });
         };
         let weights = Some(checkpoint.weights().bytes());
         // Nothing is computed, so one thread is enough.
         let compiled = model::compile(&model::session(1, [plan.config()])?, plan.clone())?;
-        let memory = compiled.model().and_then(|model| model.programs().next()).map(Program::weight_memory);
-        Ok(Report { model, plan, files, weights, memory })
+        let program = compiled.model().and_then(|model| model.programs().next());
+        let (memory, share) = (program.map(Program::weight_memory), program.and_then(Program::device_share));
+        Ok(Report { model, plan, files, weights, memory, share })
     }
 
     /// Whether the bytes of the weights in memory are known, on which all but the model depends.
@@ -165,6 +170,13 @@ impl Report {
             _ => unknown(),
         };
         rows.push(("fits", verdict));
+        if let Some(share) = &self.share {
+            let DeviceShare { device, steps, bytes_there, bytes_back, .. } = share;
+            let (there, back) = (words(*bytes_there), words(*bytes_back));
+            rows.push(("steps on the device", format!("{steps} on {device}")));
+            rows.push(("steps on the host", on_host(share)));
+            rows.push(("moved for a token", format!("{there} to {device}, {back} back")));
+        }
         rows.into_iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
     }
 
@@ -221,6 +233,16 @@ impl Report {
             "usable_bytes": usable,
             "free_bytes": free,
             "fits": free.map(|_| memory.is_some()),
+            "device": self.share.as_ref().map(|share| share.device.to_string()),
+            "device_steps": self.share.as_ref().map(|share| share.steps),
+            "host_steps": self.share.as_ref().map(|share| {
+                let step = |((op, reason), count): (&(&str, Option<String>), &usize)| {
+                    json!({"op": op, "reason": reason, "count": count})
+                };
+                share.on_host.iter().map(step).collect::<Vec<_>>()
+            }),
+            "bytes_to_device": self.share.as_ref().map(|share| share.bytes_there),
+            "bytes_from_device": self.share.as_ref().map(|share| share.bytes_back),
             "problem": self.problem(),
             "warnings": self.warnings(),
         })
@@ -231,6 +253,22 @@ impl Report {
 fn parameters(plan: &Plan) -> Option<String> {
     let models::Parameters { all, active } = plan.parameters()?;
     Some(if all == active { all.to_string() } else { format!("{all}, {active} active for each token") })
+}
+
+/// The ops that the host computes, by the reason why.
+fn on_host(share: &DeviceShare) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((op, reason), count) in &share.on_host {
+        let reason = reason.as_deref().unwrap_or("its values are the host's");
+        by_reason.entry(reason).or_default().push(if *count > 1 {
+            format!("{count} {op}")
+        } else {
+            op.to_string()
+        });
+    }
+    let parts: Vec<String> =
+        by_reason.iter().map(|(reason, ops)| format!("{} ({reason})", ops.join(", "))).collect();
+    if parts.is_empty() { "none".to_string() } else { parts.join("; ") }
 }
 
 /// The rows about the division of memory.

@@ -10,6 +10,8 @@ mod failures;
 #[cfg(target_os = "linux")]
 mod faults;
 mod generate;
+#[cfg(unix)]
+mod gpu;
 mod help;
 mod hub;
 #[cfg(target_os = "linux")]

@@ -46,6 +46,11 @@ impl Outcome {
         self.stdout
     }
 
+    /// Standard output of a run that went well: a JSON value.
+    pub(crate) fn json(self) -> Value {
+        serde_json::from_str(&self.text()).unwrap()
+    }
+
     /// Standard output of a run that went well: one JSON value a line.
     pub(crate) fn json_lines(self) -> Vec<Value> {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()

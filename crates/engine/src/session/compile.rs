@@ -130,7 +130,7 @@ impl InferenceSession {
             let known: Vec<String> = known.map(|target| target.to_string()).collect();
             let expected = match known.is_empty() {
                 true => "none: the session's devices compile for themselves alone".to_string(),
-                false => format!("one of {}; code for accelerators is not generated yet", known.join(", ")),
+                false => format!("one of {}; accelerators are compiled for where they are", known.join(", ")),
             };
             Error::setting("target", &target.to_string(), &expected)
         })
@@ -226,7 +226,7 @@ impl InferenceSession {
             let fault = if ty.device != DeviceRef::Cpu && !self.devices.iter().any(is_here) {
                 let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
                 let names = names.join(", ");
-                format!("but the session's devices are: {names}; code for accelerators is not generated yet")
+                format!("but the session's devices are: {names}")
             } else if ty.rank() > MAX_RANK {
                 format!("which has {} axes; programs that run have at most {MAX_RANK}", ty.rank())
             } else if let Some(elements) = ty.partial_block() {

@@ -80,16 +80,25 @@ fn check(path: &Path) {
 fn check_with(path: &Path, cache_dtype: DType) {
     let name = path.file_name().unwrap().to_string_lossy();
     let load = |threads, page_size| load_as(path, None, threads, page_size, cache_dtype).unwrap();
-    check_loaded(&name, &load);
+    check_loaded(&name, &load, ALL);
 }
 
-fn check_loaded(name: &str, load: Load) {
+/// How much is tried: numbers of threads from 1 on, and sizes of batches.
+pub(crate) struct Extent {
+    pub(crate) threads: usize,
+    pub(crate) batches: &'static [usize],
+}
+
+const ALL: Extent = Extent { threads: 4, batches: BATCHES };
+
+/// Checks that the bits of a text's logits depend neither on threads, pages and chunks nor on other texts beside it.
+pub(crate) fn check_loaded(name: &str, load: Load, extent: Extent) {
     let load = |threads, page_size| Arc::new(load(threads, page_size));
     let reference_model = load(1, 64);
     let vocab = reference_model.vocab();
     let sequence = tokens(1, LENGTH, vocab);
     let expected = run(&mut runner(&reference_model), vocab, &sequence, &[0], &[LENGTH], &[]);
-    for threads in 1..=4 {
+    for threads in 1..=extent.threads {
         // Three pages of 16, out of order, or one of 64 that is not the first.
         for (page_size, pages) in [(16, &[7, 2, 5][..]), (64, &[3][..])] {
             let model = load(threads, page_size);
@@ -101,7 +110,7 @@ fn check_loaded(name: &str, load: Load) {
                     "{name}: {threads} threads, pages of {page_size}, chunks {chunks:?}"
                 );
             }
-            for &batch in BATCHES {
+            for &batch in extent.batches {
                 let others: Vec<Vec<u32>> = (1..batch).map(|i| tokens(i + 1, 1 + i % 11, vocab)).collect();
                 let chunks = CHUNKS[batch % CHUNKS.len()];
                 let bits = run(&mut runner, vocab, &sequence, pages, chunks, &others);
@@ -129,14 +138,15 @@ fn half_precision_caches_are_deterministic() {
 #[test]
 fn bf16_products_of_the_machine_are_deterministic() {
     let Some(path) = testdata::shared("stories260k/gguf/stories260K-BF16.gguf") else { return };
-    check_loaded("with bf16 products", &|threads, page_size| {
+    let load = |threads, page_size| {
         let config = PipelineConfig {
             kv_cache_page_size: page_size,
             reproducible: Some(Reproducible::Machine),
             ..PipelineConfig::new(path.display().to_string())
         };
         TextModel::from_plan(&session(threads), config.plan(machine()).unwrap()).unwrap()
-    });
+    };
+    check_loaded("with bf16 products", &load, ALL);
 }
 
 #[test]

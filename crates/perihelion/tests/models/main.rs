@@ -8,6 +8,8 @@ mod embedders;
 mod encoders;
 mod experts;
 mod gptq;
+#[cfg(feature = "webgpu")]
+mod gpu;
 mod hostile;
 mod mixes;
 mod reference;

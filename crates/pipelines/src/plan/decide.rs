@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::Reproducible;
 use engine::devices::Platform;
 use models::Checkpoint;
 use sources::Content;
@@ -201,6 +202,11 @@ impl PipelineConfig {
             );
         } else if self.device_specs.len() > 1 {
             problems.add("device_specs", names(&self.device_specs), ONE_DEVICE);
+        } else if let (Some(spec), Some(Reproducible::Any)) = (self.accelerator(), self.reproducible)
+            && self.device_of(platform).is_ok_and(|device| device.own_products().is_some())
+        {
+            let fix = format!("{spec} sums in its own order: give machine, or leave it out");
+            problems.add("reproducible", "any", fix);
         }
     }
 

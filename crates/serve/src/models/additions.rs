@@ -151,7 +151,7 @@ impl Models {
         let known = served.iter().find(|model| model.is_named(&id)).map(|model| model.key);
         let facts = self.facts_of(name)?;
         let keep_alive = self.settings.keep_alive.unwrap_or(KEEP_ALIVE);
-        let terms = ResidencyTerms { need: facts.need, keep_alive, pinned: false };
+        let terms = ResidencyTerms { device: facts.device, need: facts.need, keep_alive, pinned: false };
         let config = ModelConfig { id, ..ModelConfig::new(config) };
         let model = self.lock().list(known, facts, config, true);
         self.step(Command::List { model, terms });
@@ -227,12 +227,11 @@ impl Models {
             error @ pipelines::Error::Source(_) => ApiError::from(error),
             error => wrong(error.to_string()),
         })?;
-        match self.memory() {
-            (_, Some(budget)) if facts.need > budget => {
-                let (need, budget) = (MemoryBytes(facts.need), MemoryBytes(budget));
-                Err(wrong(format!("it needs {need}, but all models may have {budget}")))
-            }
-            _ => Ok(facts),
+        let budget = self.lock().residency.budget(facts.device);
+        if facts.need > budget {
+            let (need, budget) = (MemoryBytes(facts.need), MemoryBytes(budget));
+            return Err(wrong(format!("it needs {need}, but all models may have {budget}")));
         }
+        Ok(facts)
     }
 }

@@ -1,5 +1,6 @@
 //! Loads models and lets them go as [`Residency`](super::residency::Residency) decides, and wakes the requests that wait.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use engine::InferenceSession;
 use engine::devices::Platform;
 use pipelines::config::PipelineConfig;
 use pipelines::{Machine, MemoryBytes, Plan, TextGeneratorOptions, available_memory};
+use tensor::DeviceSpec;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -78,9 +80,6 @@ impl Models {
         runtime: &Handle,
     ) -> Result<Arc<Models>, Error> {
         let memory = settings.memory.or_else(available_memory);
-        let shares = configs.iter().map(|model| model.config.gpu_memory_utilization);
-        let share = shares.reduce(f64::max).unwrap_or(settings.defaults.gpu_memory_utilization);
-        let budget = memory.map_or(u64::MAX, |bytes| (bytes as f64 * share) as u64);
         let models = Arc::new(Models {
             session,
             platform,
@@ -89,14 +88,41 @@ impl Models {
             pulls: Pulls::default(),
             began: Instant::now(),
             runtime: runtime.clone(),
-            table: Mutex::new(Table::new(budget)),
+            table: Mutex::default(),
             earlier_expiry: Notify::new(),
             kv_events: OnceLock::new(),
         });
+        if configs.is_empty() {
+            // For those that requests add.
+            models.add_devices([&models.settings.defaults]);
+        }
         models.list(configs)?;
         models.list_catalog();
         runtime.spawn(Arc::clone(&models).let_unused_go());
         Ok(models)
+    }
+
+    /// Sets what models of the devices of configurations may need in all, where that is not known yet: the largest share of
+    /// the memory that is free that one of them may have.
+    pub(super) fn add_devices<'c>(&self, configs: impl IntoIterator<Item = &'c PipelineConfig>) {
+        let mut shares: BTreeMap<DeviceSpec, (&PipelineConfig, f64)> = BTreeMap::new();
+        for config in configs {
+            let device = config.accelerator().unwrap_or(DeviceSpec::cpu());
+            let (_, share) = shares.entry(device).or_insert((config, 0.0));
+            *share = share.max(config.gpu_memory_utilization);
+        }
+        for (device, (config, share)) in shares {
+            let free = match config.accelerator() {
+                None => self.settings.memory,
+                // One that cannot be opened is an error of the plan.
+                Some(_) => {
+                    let stats = config.device_of(self.platform).ok().and_then(|device| device.stats());
+                    stats.map(|stats| stats.free_memory)
+                }
+            };
+            let budget = free.map_or(u64::MAX, |bytes| (bytes as f64 * share) as u64);
+            self.lock().residency.add_device(device, budget);
+        }
     }
 
     /// Lists these models in place of all others but those that requests added. Models that stay as they are stay in
@@ -106,6 +132,7 @@ impl Models {
     /// If two have the same name, or one cannot run here; all stays as it was.
     pub(crate) fn list(self: &Arc<Self>, configs: Vec<ModelConfig>) -> Result<(), Error> {
         check_names(&configs)?;
+        self.add_devices(configs.iter().map(|model| &model.config));
         let mut before: Vec<Arc<ServedModel>> = self.served();
         before.retain(|model| !model.is_added || configs.iter().any(|config| model.is_named(&config.id)));
         let default = self.settings.keep_alive.unwrap_or(match configs.len() {
@@ -131,31 +158,46 @@ impl Models {
             let facts = model.facts()?;
             let PlannedModel { known, config, .. } = model;
             let keep_alive = config.keep_alive.unwrap_or(default);
-            let terms = ResidencyTerms { need: facts.need, keep_alive, pinned: config.pin };
+            let terms =
+                ResidencyTerms { device: facts.device, need: facts.need, keep_alive, pinned: config.pin };
             let model = self.lock().list(known, facts, config, false);
             self.step(Command::List { model, terms });
         }
         Ok(())
     }
 
-    /// Divides the memory among the caches of models that do not fit next to each other as they are planned, so that they do.
-    /// If even the smallest caches do not, the models stay as they are, and make room for each other.
+    /// Divides the memory of each device among the caches of models that do not fit next to each other as they are planned,
+    /// so that they do. If even the smallest caches do not, the models stay as they are, and make room for each other.
     ///
     /// # Errors
     /// If one cannot run here.
     fn share_memory(&self, models: &mut [PlannedModel]) -> Result<(), Error> {
         let facts = models.iter().map(PlannedModel::facts).collect::<Result<Vec<_>, Error>>()?;
-        let (budget, needs) = (self.lock().residency.budget(), facts.iter().map(|facts| facts.need));
+        let devices: BTreeSet<DeviceSpec> = facts.iter().map(|facts| facts.device).collect();
+        for device in devices {
+            let here = models.iter_mut().zip(&facts).filter(|(_, facts)| facts.device == device);
+            self.share_memory_of(device, &mut here.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn share_memory_of(
+        &self,
+        device: DeviceSpec,
+        models: &mut [(&mut PlannedModel, &ModelFacts)],
+    ) -> Result<(), Error> {
+        let budget = self.lock().residency.budget(device);
+        let needs = models.iter().map(|(_, facts)| facts.need);
         if needs.fold(0, u64::saturating_add) <= budget {
             return Ok(());
         }
-        let weights = facts.iter().map(|facts| facts.need - facts.cache_bytes);
+        let weights = models.iter().map(|(_, facts)| facts.need - facts.cache_bytes);
         let room = budget.saturating_sub(weights.fold(0, u64::saturating_add));
-        let demands = models.iter().zip(&facts).map(|(model, facts)| model.demand(facts));
+        let demands = models.iter().map(|(model, facts)| model.demand(facts));
         let Some(shares) = fair_shares(room, &demands.collect::<Result<Vec<_>, Error>>()?) else {
             return Ok(());
         };
-        for ((model, facts), share) in models.iter_mut().zip(&facts).zip(shares) {
+        for ((model, facts), share) in models.iter_mut().zip(shares) {
             if share < facts.cache_bytes {
                 model.plan = model.plan.with_cache_limit(share).map_err(|source| model.wrong(source))?;
                 let (own, room) = (MemoryBytes(model.facts()?.cache_bytes), MemoryBytes(room));
@@ -201,7 +243,8 @@ impl Models {
         for model in self.served().into_iter().filter(|model| !model.is_added) {
             let fits = {
                 let table = self.lock();
-                model.facts.need <= table.residency.budget().saturating_sub(table.residency.used())
+                let (residency, device) = (&table.residency, model.facts.device);
+                model.facts.need <= residency.budget(device).saturating_sub(residency.used(device))
             };
             if !fits {
                 let need = MemoryBytes(model.facts.need);
@@ -223,11 +266,10 @@ impl Models {
         &self.runtime
     }
 
-    /// Bytes that models take or will take, and the most that they may; `None` if that is unknown.
+    /// Bytes that models take or will take, and the most that they may, on all devices; `None` if that is unknown.
     pub(crate) fn memory(&self) -> (u64, Option<u64>) {
-        let table = self.lock();
-        let budget = table.residency.budget();
-        (table.residency.used(), Some(budget).filter(|&bytes| bytes < u64::MAX))
+        let (used, budget) = self.lock().residency.total();
+        (used, Some(budget).filter(|&bytes| bytes < u64::MAX))
     }
 
     /// The models that requests can name, in the order in which they are listed.

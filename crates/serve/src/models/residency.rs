@@ -3,10 +3,13 @@
 //! A model is loaded when a request needs it. If the memory is too small for it, others leave: first those that no request
 //! uses, the least recently used one first. If that is not enough, a model in use is drained: it takes no further
 //! requests, and leaves once those that run have ended. Pinned models stay. Requests wait in order; the model of the
-//! first one is the next to be loaded.
+//! first one on a device is the next to be loaded there. Models of one device share its memory, and do not wait for those of
+//! another.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+use tensor::DeviceSpec;
 
 use crate::config::KeepAlive;
 
@@ -21,7 +24,9 @@ pub(super) struct Ticket(pub(super) u64);
 /// How a model stays in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResidencyTerms {
-    /// Bytes of its weights and its cache.
+    /// Where its weights and its cache are.
+    pub(super) device: DeviceSpec,
+    /// Bytes of these.
     pub(super) need: u64,
     /// How long it stays unused.
     pub(super) keep_alive: KeepAlive,
@@ -74,7 +79,7 @@ pub(super) enum Decision {
 /// Why a model cannot be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It needs more than all models may have.
+    /// It needs more than all models of its device may have.
     TooLarge { need: u64, budget: u64 },
     /// Pinned models leave too little.
     Pinned { need: u64, free: u64 },
@@ -95,10 +100,10 @@ pub(super) enum State {
 }
 
 /// The models and their memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Residency {
-    /// Bytes that all models together may need.
-    budget: u64,
+    /// Bytes that all models of a device together may need.
+    budgets: BTreeMap<DeviceSpec, u64>,
     /// Since the server started.
     now: Duration,
     models: BTreeMap<ModelKey, Resident>,
@@ -128,9 +133,9 @@ enum Placement {
 }
 
 impl Residency {
-    /// No models, and memory for so many bytes of them.
-    pub(super) fn new(budget: u64) -> Residency {
-        Residency { budget, now: Duration::ZERO, models: BTreeMap::new() }
+    /// Sets how many bytes models of a device may need, unless that was set before.
+    pub(super) fn add_device(&mut self, device: DeviceSpec, budget: u64) {
+        self.budgets.entry(device).or_insert(budget);
     }
 
     /// Takes a command at a time, which never goes back.
@@ -143,14 +148,25 @@ impl Residency {
         decisions
     }
 
-    /// Bytes that models need which are in memory, come or go.
-    pub(super) fn used(&self) -> u64 {
-        self.models.values().filter(|model| model.state != State::Absent).map(|model| model.terms.need).sum()
+    /// Bytes that models of a device need which are in memory, come or go.
+    pub(super) fn used(&self, device: DeviceSpec) -> u64 {
+        let used = self.on(device).filter(|model| model.state != State::Absent);
+        used.map(|model| model.terms.need).sum()
     }
 
-    /// Bytes that all models together may need.
-    pub(super) fn budget(&self) -> u64 {
-        self.budget
+    /// Bytes that all models of a device together may need.
+    pub(super) fn budget(&self, device: DeviceSpec) -> u64 {
+        self.budgets.get(&device).copied().unwrap_or(u64::MAX)
+    }
+
+    /// What models need that are in memory, come or go, and what models may need, on all devices.
+    pub(super) fn total(&self) -> (u64, u64) {
+        let used = self.budgets.keys().map(|&device| self.used(device)).sum();
+        (used, self.budgets.values().copied().fold(0, u64::saturating_add))
+    }
+
+    fn on(&self, device: DeviceSpec) -> impl Iterator<Item = &Resident> {
+        self.models.values().filter(move |model| model.terms.device == device)
     }
 
     /// Where a model is.
@@ -255,13 +271,16 @@ impl Residency {
 
     /// Models come that requests wait for, in the order of these requests.
     fn bring_in(&mut self, decisions: &mut Vec<Decision>) {
-        while let Some(key) = self.next_wanted() {
+        let mut full = BTreeSet::new();
+        while let Some(key) = self.next_wanted(&full) {
             match self.make_room(key, decisions) {
                 Placement::Now => {
                     self.model(key).state = State::Loading;
                     decisions.push(Decision::Load(key));
                 }
-                Placement::Later => return,
+                Placement::Later => {
+                    full.insert(self.model(key).terms.device);
+                }
                 Placement::Never(refusal) => {
                     let refuse = |ticket| Decision::Refuse { model: key, ticket, refusal };
                     decisions.extend(self.model(key).waiting.drain(..).map(refuse));
@@ -270,34 +289,37 @@ impl Residency {
         }
     }
 
-    /// The model that is not in memory and has the oldest request.
-    fn next_wanted(&self) -> Option<ModelKey> {
-        let absent = self.models.iter().filter(|(_, model)| model.state == State::Absent);
+    /// The model that is not in memory and has the oldest request, on a device that is not full.
+    fn next_wanted(&self, full: &BTreeSet<DeviceSpec>) -> Option<ModelKey> {
+        let is_absent =
+            |model: &Resident| model.state == State::Absent && !full.contains(&model.terms.device);
+        let absent = self.models.iter().filter(|(_, model)| is_absent(model));
         let wanted = absent.filter_map(|(&key, model)| Some((*model.waiting.front()?, key)));
         wanted.min().map(|(_, key)| key)
     }
 
     /// Has models leave until there is room for another.
     fn make_room(&mut self, key: ModelKey, decisions: &mut Vec<Decision>) -> Placement {
-        let (need, budget) = (self.model(key).terms.need, self.budget);
+        let ResidencyTerms { need, device, .. } = self.model(key).terms;
+        let budget = self.budget(device);
         if need > budget {
             return Placement::Never(Refusal::TooLarge { need, budget });
         }
-        if need <= budget.saturating_sub(self.used()) {
+        let unused = budget.saturating_sub(self.used(device));
+        if need <= unused {
             return Placement::Now;
         }
-        let pinned = self.models.values().filter(|model| model.stays()).map(|model| model.terms.need);
+        let pinned = self.on(device).filter(|model| model.stays()).map(|model| model.terms.need);
         let free = budget.saturating_sub(pinned.sum());
         if need > free {
             return Placement::Never(Refusal::Pinned { need, free });
         }
         let leaving = [State::Draining, State::Unloading];
-        let going = self.models.values().filter(|model| leaving.contains(&model.state));
-        let mut coming =
-            budget.saturating_sub(self.used()) + going.map(|model| model.terms.need).sum::<u64>();
+        let going = self.on(device).filter(|model| leaving.contains(&model.state));
+        let mut coming = unused + going.map(|model| model.terms.need).sum::<u64>();
         while coming < need {
             let ready = self.models.iter_mut().filter(|(_, model)| model.state == State::Ready);
-            let victims = ready.filter(|(_, model)| !model.terms.pinned);
+            let victims = ready.filter(|(_, model)| !model.terms.pinned && model.terms.device == device);
             let Some((&victim, model)) =
                 victims.min_by_key(|(key, model)| (model.running > 0, model.used_at, **key))
             else {
@@ -380,12 +402,21 @@ impl Resident {
 mod tests {
     use super::*;
 
+    const CPU: DeviceSpec = DeviceSpec::cpu();
+
+    fn of_100_bytes() -> Residency {
+        let mut residency = Residency::default();
+        residency.add_device(CPU, 100);
+        residency
+    }
+
     /// Models `a`, `b`, `c`, … of 40 bytes each, which stay for 300 seconds, and memory for 100 bytes. Each line of the
     /// script is a command, perhaps after its time in seconds, and what is decided.
     fn check(models: u64, script: &str) {
-        let mut residency = Residency::new(100);
+        let mut residency = of_100_bytes();
         for index in 0..models {
             let terms = ResidencyTerms {
+                device: CPU,
                 need: 40,
                 keep_alive: KeepAlive::For(Duration::from_secs(300)),
                 pinned: false,
@@ -399,7 +430,7 @@ mod tests {
                 words.next_if(|word| word.parse::<u64>().is_ok()).map_or(0, |word| word.parse().unwrap());
             let decisions = run(&mut residency, command_of(&words.collect::<Vec<_>>()), seconds);
             assert_eq!(decisions.join(", "), expected.trim(), "{line}");
-            assert!(residency.used() <= 100, "{line}");
+            assert!(residency.used(CPU) <= 100, "{line}");
         }
     }
 
@@ -617,8 +648,8 @@ mod tests {
 
     #[test]
     fn a_model_larger_than_the_memory_is_refused() {
-        let mut residency = Residency::new(100);
-        let terms = ResidencyTerms { need: 101, keep_alive: KeepAlive::Forever, pinned: false };
+        let mut residency = of_100_bytes();
+        let terms = ResidencyTerms { device: CPU, need: 101, keep_alive: KeepAlive::Forever, pinned: false };
         run(&mut residency, Command::List { model: ModelKey(0), terms }, 0);
         let refused = run(&mut residency, Command::Acquire { model: ModelKey(0), ticket: Ticket(1) }, 0);
         assert_eq!(refused, ["refuse a 1: too large"]);
@@ -629,6 +660,27 @@ mod tests {
         );
         let loaded = run(&mut residency, Command::Acquire { model: ModelKey(0), ticket: Ticket(2) }, 0);
         assert_eq!(loaded, ["load a"]);
+    }
+
+    #[test]
+    fn models_of_another_device_have_its_memory_and_do_not_wait() {
+        let gpu = DeviceSpec::accelerator(0).unwrap();
+        let mut residency = of_100_bytes();
+        residency.add_device(gpu, 50);
+        residency.add_device(gpu, 10);
+        let keep_alive = KeepAlive::Forever;
+        for (index, device) in [(0, CPU), (1, CPU), (2, gpu), (3, gpu)] {
+            let terms = ResidencyTerms { device, need: 45 + 10 * (1 - index / 2), keep_alive, pinned: false };
+            run(&mut residency, Command::List { model: ModelKey(index), terms }, 0);
+        }
+        let mut acquire =
+            |line: &str| run(&mut residency, command_of(&line.split(' ').collect::<Vec<_>>()), 0);
+        assert_eq!(acquire("acquire a 1"), ["load a"]);
+        assert!(acquire("acquire b 2").is_empty(), "a is on its way");
+        assert_eq!(acquire("acquire c 3"), ["load c"]);
+        assert!(acquire("acquire d 4").is_empty());
+        assert_eq!((residency.used(CPU), residency.used(gpu)), (55, 45));
+        assert_eq!((residency.budget(CPU), residency.budget(gpu)), (100, 50));
     }
 
     /// Any order of events keeps the budget, loads no model twice, and answers every waiting request.
@@ -658,10 +710,10 @@ mod tests {
 
     impl World {
         fn new(seed: u64) -> World {
-            let mut residency = Residency::new(100);
+            let mut residency = of_100_bytes();
             for index in 0..4 {
                 let keep_alive = KeepAlive::For(Duration::from_secs(10));
-                let terms = ResidencyTerms { need: 30 + index * 5, keep_alive, pinned: false };
+                let terms = ResidencyTerms { device: CPU, need: 30 + index * 5, keep_alive, pinned: false };
                 residency.apply(Duration::ZERO, Command::List { model: ModelKey(index), terms });
             }
             let random = fastrand::Rng::with_seed(seed);
@@ -714,7 +766,7 @@ mod tests {
                     Decision::Refuse { .. } => panic!("every model fits"),
                 }
             }
-            assert!(self.residency.used() <= self.residency.budget());
+            assert!(self.residency.used(CPU) <= self.residency.budget(CPU));
         }
 
         fn finish(&mut self) {

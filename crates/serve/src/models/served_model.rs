@@ -1,6 +1,7 @@
 //! Models that the server lists, and what is known of them.
 
 use pipelines::{Plan, SamplingOptions};
+use tensor::DeviceSpec;
 
 use super::residency::ModelKey;
 use crate::config::{ModelConfig, ModelKind};
@@ -25,6 +26,8 @@ pub(crate) struct ModelFacts {
     /// The encoding of its weights.
     pub(crate) encoding: String,
     pub(crate) parameters: Option<usize>,
+    /// Where its weights and its cache are.
+    pub(super) device: DeviceSpec,
     /// Bytes of its weights.
     pub(crate) weight_bytes: u64,
     /// Bytes of its cache.
@@ -75,6 +78,7 @@ impl ModelFacts {
             architecture: plan.architecture().to_string(),
             encoding: encoding.map(|encoding| encoding.to_string()).unwrap_or_default(),
             parameters: plan.parameters().map(|count| count.all),
+            device: plan.config().accelerator().unwrap_or(DeviceSpec::cpu()),
             weight_bytes: plan.weight_bytes().unwrap_or(0),
             cache_bytes: memory.cache,
             cache_limit: plan.cache_limit(),

@@ -25,6 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const HOSTS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// The models, and what decides where they are.
+#[derive(Default)]
 pub(super) struct Table {
     pub(super) residency: Residency,
     pub(super) listed: BTreeMap<ModelKey, Listed>,
@@ -89,17 +90,6 @@ pub(crate) struct ModelStatus {
 }
 
 impl Table {
-    /// No models, and memory for so many bytes of them.
-    pub(super) fn new(budget: u64) -> Table {
-        Table {
-            residency: Residency::new(budget),
-            listed: BTreeMap::new(),
-            next_key: 0,
-            next_ticket: 0,
-            expiry_at: None,
-        }
-    }
-
     pub(super) fn served(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
         self.listed.values().filter(|listed| !listed.removed).map(|listed| &listed.model)
     }

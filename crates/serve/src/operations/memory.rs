@@ -14,7 +14,7 @@ use crate::state::ServerState;
 /// The memory of the models. All numbers are bytes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Memory {
-    /// The most that all models together may take; `null` if the system does not say how much is free.
+    /// The most that all models together may take, on all devices; `null` if the system does not say how much is free.
     budget: Option<u64>,
     /// The weights and caches of the models that are in memory, come or go.
     used: u64,

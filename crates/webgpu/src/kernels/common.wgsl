@@ -1,5 +1,10 @@
 // Functions that every shader may call: the place of a workgroup, and floats of 16 bits.
 
+// The same number, as compilers cannot know: they do not rearrange what gave it with what it is used for.
+fn settled(v: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(v) ^ (p.groups & 0x80000000u));
+}
+
 // The number of a workgroup. Those from `p.groups` on complete the grid and have nothing to do.
 fn group_of(id: vec3<u32>) -> u32 {
     return id.x + id.y * ROW;

@@ -38,7 +38,7 @@ fn power_of_two(n: i32) -> f32 {
 fn exp_(x: f32) -> f32 {
     let inside = at_least(-104.0, at_most(EXP_END, x));
     let n = round(inside * LOG2_E);
-    let r = fma(n, -LN_2_LOW, fma(n, -LN_2_HIGH, inside));
+    let r = fma(n, -LN_2_LOW, settled(fma(n, -LN_2_HIGH, inside)));
     // (e^r - 1 - r) / r^2 on ±ln 2 / 2.
     var q = fma(1.3946042e-3, r, 8.366374e-3);
     q = fma(q, r, 4.166629e-2);
@@ -83,7 +83,7 @@ fn tanh_(x: f32) -> f32 {
 // `2^64·e^(-(x + rest)/2)` for `x` in 0..=214 and a rest of its last place.
 fn shrunk_exp(x: f32, rest: f32) -> f32 {
     let n = round(x * (-0.5 * LOG2_E));
-    let r = fma(n, 2.0 * LN_2_LOW, fma(n, 2.0 * LN_2_HIGH, x) + rest);
+    let r = fma(n, 2.0 * LN_2_LOW, settled(fma(n, 2.0 * LN_2_HIGH, x)) + rest);
     // e^(-r/2) on ±ln 2, 2^64 times.
     var sum = fma(TAIL_SCALE * 2.1972393e-5, r, TAIL_SCALE * -2.618531e-4);
     sum = fma(sum, r, TAIL_SCALE * 2.604047e-3);
@@ -112,7 +112,8 @@ fn normal_tail(x: f32) -> f32 {
 
 // `max(x, 0) - size·tail / 2^64`.
 fn without_tail(x: f32, size: f32, tail: f32) -> f32 {
-    return fma(size * tail, -1.0 / TAIL_SCALE, at_least(0.0, x));
+    // The comparison keeps drivers from dividing the small size before it is multiplied.
+    return fma(at_most(1e30, size * tail), -1.0 / TAIL_SCALE, at_least(0.0, x));
 }
 
 // `x · Φ(x)`.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use cpu::{Pool, limits};
 use engine::CompileCache;
+use perihelion::driver::{PLATFORM, accelerator};
 use pipelines::{AddSpecial, EventKind, Generator, MemoryBytes, ParseSpecial, Request, SamplingOptions};
 use serde_json::{Value, json};
 use sources::Hub;
@@ -21,8 +22,8 @@ const AFTER_HELP: &str = "\
 Problems and warnings have lines of their own. If something is broken, the exit code is 1.
 
 JSON: ok, problems[], warnings[], version, commit, system{os, architecture, kernel}, cpu{model, instruction_sets[], used, \
-cores, physical_cores, allowed, quota_cores, threads}, memory{total_bytes, available_bytes, limit_bytes, \
-transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second}, \
+cores, physical_cores, allowed, quota_cores, threads}, accelerators[]{device, model, api}, \
+memory{total_bytes, available_bytes, limit_bytes, transparent_hugepages}, limits{read_bytes_per_second, read_buffer_bytes, f32_operations_per_second}, \
 compile_cache{folder, entries, bytes, limit_bytes, unfinished, outdated, damaged[]}, hub_cache{folder, repos, bytes, free_bytes, incomplete[], \
 offline, endpoint, token}, environment{}, self_test{prompt, text, ok}. Unknown values are null.";
 
@@ -65,6 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut findings = Findings::default();
     findings.system();
     findings.cpu(&session);
+    findings.accelerators();
     findings.memory();
     if !arguments.no_bench {
         findings.limits(session.host().threads());
@@ -124,6 +126,25 @@ impl Findings {
             "threads": device.threads(),
         });
         self.report.insert("cpu".into(), cpu);
+    }
+
+    fn accelerators(&mut self) {
+        let mut found = Vec::new();
+        if let Some(absence) = PLATFORM.absence() {
+            self.line("accelerators", format!("none: {absence}"));
+        }
+        for id in 0..PLATFORM.accelerator_count() {
+            let opened = i32::try_from(id).map_err(anyhow::Error::from).and_then(|id| Ok(accelerator(id)?));
+            match opened {
+                Ok(device) => {
+                    let (spec, model, api) = (device.spec(), device.model_name(), device.api());
+                    self.line("accelerator", format!("{spec} {model}, by {api}"));
+                    found.push(json!({"device": spec.to_string(), "model": model, "api": api}));
+                }
+                Err(error) => self.problems.push(format!("accelerator {id} cannot be used: {error:#}")),
+            }
+        }
+        self.report.insert("accelerators".into(), found.into());
     }
 
     fn memory(&mut self) {

@@ -137,7 +137,7 @@ impl PipelineConfig {
     }
 
     /// The accelerator on which the model runs; `None` is the host.
-    pub(crate) fn accelerator(&self) -> Option<DeviceSpec> {
+    pub fn accelerator(&self) -> Option<DeviceSpec> {
         self.device_specs.first().copied().filter(|spec| !spec.is_host())
     }
 }

@@ -7,8 +7,8 @@ use engine::{FarBytes, Segment};
 use half::{bf16, f16};
 use tensor::{DType, FarMemory};
 
+use super::Gpu;
 use crate::ADAPTERS;
-use crate::gpu::Gpu;
 use crate::memory::{WebGpuAllocator, WebGpuMemory};
 use crate::recorder::{Access, Place, Recorder, Shader};
 

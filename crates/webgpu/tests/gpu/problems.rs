@@ -1,8 +1,6 @@
 //! The problems of every op on an adapter: results are those of the references within the ops' tolerances, and which ops the
 //! host computes is known.
 
-mod adapter;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::sync::Arc;
