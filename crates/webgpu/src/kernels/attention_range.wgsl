@@ -23,8 +23,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     let start = (tile.first_range + group % p.ranges) * 256u;
     let heads = kv_head * p.group + rows_of(tile) % p.group;
     let tokens = min(tile.first_token + rows_of(tile) / p.group, vec4<u32>(p.tokens - 1u));
-    let rows = (tokens * p.kv_heads * p.group + heads) * DIMS;
-    for (var dim = thread; dim < DIMS; dim += 256u) {
+    let rows = (tokens * p.kv_heads * p.group + heads) * p.dims;
+    for (var dim = thread; dim < p.dims; dim += 256u) {
         let query = vec4<f32>(q(rows.x + dim), q(rows.y + dim), q(rows.z + dim), q(rows.w + dim));
         queries[dim] = query * bitcast<f32>(p.scale);
     }
@@ -53,13 +53,22 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     }
     let begin = max(first.x, start) - start;
     let end = min(last.w + 1u - start, 256u);
+    let last_here = min(last, vec4<u32>(start + end - 1u));
     for (var dim = thread; dim < p.width; dim += 256u) {
         var sum = vec4<f32>();
-        for (var i = begin; i < end; i += 1u) {
-            let value = cache(starts[i / 16u] + p.values_start + i % 16u * DIMS + dim);
-            // A weight of 0 would not do: the value may be infinite.
-            let sees = (vec4<u32>(start + i) >= first) & (vec4<u32>(start + i) <= last);
-            sum = select(sum, fma(weights[i], vec4<f32>(value), sum), sees);
+        // Eight loads at a time, which wait for memory together.
+        for (var next = begin; next < end; next += 8u) {
+            var values = array<f32, 8>();
+            for (var j = 0u; j < 8u; j += 1u) {
+                let i = min(next + j, end - 1u);
+                values[j] = cache(starts[i / 16u] + p.values_start + i % 16u * p.dims + dim);
+            }
+            for (var j = 0u; j < 8u; j += 1u) {
+                let i = min(next + j, 255u);
+                // A weight of 0 would not do: the value may be infinite.
+                let sees = (vec4<u32>(start + next + j) >= first) & (vec4<u32>(start + next + j) <= last_here);
+                sum = select(sum, fma(weights[i], vec4<f32>(values[j]), sum), sees);
+            }
         }
         put_rows(partial + 8u + 4u * dim, sum);
     }

@@ -13,7 +13,7 @@ use super::paged_attention::{MAX_DIMS, RANGE, UNIT};
 use super::ragged::UNITS;
 use crate::recorder::{Access, Place, Recorder, Shader};
 
-/// Attention to all keys of an item, if axes are known: items are along one axis, or masks are the same for all.
+/// Attention to all keys of an item. A mask must be the same for all items unless they lie along one axis.
 pub(crate) fn attention(scale: f32, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
     let mask = node.inputs.get(3).map_or(0, |mask| mask.rank());
     (node.inputs[0].rank() <= 4 || mask <= 3).then(|| kernel(scale, false, node.inputs)).flatten()
@@ -39,12 +39,14 @@ struct Attention {
 }
 
 /// Names of the parameters of shaders.
-const PARAMS: [&str; 11] = [
+const PARAMS: [&str; 13] = [
     "tokens",
     "batch",
     "group",
     "keys",
     "heads",
+    "dims",
+    "width",
     "scale",
     "distances",
     "item_stride",
@@ -62,9 +64,10 @@ impl Attention {
              struct Tile {{ item: u32, first_token: u32, first_row: u32, rows: u32, first_key: u32, keys: u32 }}\n\
              var<workgroup> shared_tile: Tile;\n"
         );
-        let items = match self.is_ragged {
-            true => [UNITS, include_str!("ragged_items.wgsl")].concat(),
-            false => include_str!("dense_items.wgsl").to_string(),
+        let items = if self.is_ragged {
+            [UNITS, include_str!("ragged_items.wgsl")].concat()
+        } else {
+            include_str!("dense_items.wgsl").to_string()
         };
         let parts = [
             include_str!("math.wgsl"),
@@ -78,7 +81,7 @@ impl Attention {
         bindings.extend(has_biases.then_some(("biases", DType::F32, Access::Memory)));
         bindings.push(("y", DType::F32, Access::Memory));
         let pieces = self.width.div_ceil(RANGE);
-        let constants = [("UNIT", UNIT), ("DIMS", self.dims), ("WIDTH", self.width), ("PIECES", pieces)];
+        let constants = [("UNIT", UNIT), ("SPACE", self.dims.next_multiple_of(64)), ("PIECES", pieces)];
         let constants = constants.map(|(name, size)| (name, format!("{size}u")));
         Shader::new("dense_attention", &bindings, &PARAMS, &constants, &parts.concat())
     }
@@ -106,18 +109,28 @@ impl FarKernel for Attention {
         let (items, sizes) = y.shape.split_at(y.shape.rank() - 3);
         let (tokens, heads, keys) = (sizes[0], sizes[1], arrays[1].shape[items.len()]);
         let items: usize = items.iter().product();
-        // A ragged batch has a row offset more than sequences.
-        let sequences = if self.is_ragged { arrays[3].shape[0].saturating_sub(1) } else { items };
-        let tiles = match self.is_ragged {
-            true => tokens / UNIT + sequences,
-            false => items * tokens.div_ceil(UNIT),
+        let (sequences, tiles) = if self.is_ragged {
+            let sequences = arrays[3].shape[0].saturating_sub(1);
+            (sequences, tokens / UNIT + sequences)
+        } else {
+            (items, items * tokens.div_ceil(UNIT))
         };
         if y.shape.elements() == 0 {
             return Ok(());
         }
         let distances = biases.filter(|_| self.is_ragged).map_or(0, |biases| biases.shape[1]);
         let strides = biases.filter(|_| !self.is_ragged).map_or([0; 4], |mask| strides(mask.shape));
-        let sizes = [tokens, sequences, 1, keys, heads, self.scale.to_bits() as usize, distances];
+        let sizes = [
+            tokens,
+            sequences,
+            1,
+            keys,
+            heads,
+            self.dims,
+            self.width,
+            self.scale.to_bits() as usize,
+            distances,
+        ];
         let params: Vec<u32> = sizes.iter().chain(&strides).map(|size| *size as u32).collect();
         let mut places: Vec<Place<'_>> = arrays.iter().map(|array| Place::Memory(&array.bytes)).collect();
         places.push(Place::Memory(&y.bytes));

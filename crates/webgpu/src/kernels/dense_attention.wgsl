@@ -21,8 +21,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     // Those past the end are the last row again.
     let rows = tile.first_row + min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(tile.rows - 1u));
     let tokens = (tile.first_token + rows) * p.heads + head;
-    for (var dim = thread; dim < DIMS; dim += 256u) {
-        let at = tokens * DIMS + dim;
+    for (var dim = thread; dim < p.dims; dim += 256u) {
+        let at = tokens * p.dims + dim;
         queries[dim] = vec4<f32>(q(at.x), q(at.y), q(at.z), q(at.w)) * bitcast<f32>(p.scale);
     }
     var largest = vec4<f32>(LOWEST);
@@ -43,11 +43,19 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         largest = both;
         let count = min(256u, tile.keys - start);
         for (var piece = 0u; piece < PIECES; piece += 1u) {
-            let dim = min(piece * 256u + thread, WIDTH - 1u);
+            let dim = min(piece * 256u + thread, p.width - 1u);
             var value = values[piece] * old;
-            for (var i = 0u; i < count; i += 1u) {
-                let at = ((tile.first_key + start + i) * p.heads + head) * WIDTH + dim;
-                value = fma(weights[i], vec4<f32>(v(at)), value);
+            // Eight loads at a time, which wait for memory together.
+            for (var next = 0u; next < count; next += 8u) {
+                var loaded = array<f32, 8>();
+                for (var j = 0u; j < 8u; j += 1u) {
+                    let key = tile.first_key + start + min(next + j, count - 1u);
+                    loaded[j] = v((key * p.heads + head) * p.width + dim);
+                }
+                for (var j = 0u; j < 8u; j += 1u) {
+                    let sum = fma(weights[min(next + j, 255u)], vec4<f32>(loaded[j]), value);
+                    value = select(value, sum, next + j < count);
+                }
             }
             values[piece] = value;
         }
@@ -56,10 +64,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     sum = select(sum, vec4<f32>(1.0), tile.keys == 0u);
     for (var piece = 0u; piece < PIECES; piece += 1u) {
         let dim = piece * 256u + thread;
-        if dim < WIDTH {
+        if dim < p.width {
             let shares = values[piece] / sum;
             for (var row = 0u; row < tile.rows; row += 1u) {
-                set_y(tokens[row] * WIDTH + dim, shares[row]);
+                set_y(tokens[row] * p.width + dim, shares[row]);
             }
         }
     }
@@ -67,8 +75,18 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
 
 fn score(row: u32) -> vec4<f32> {
     var sum = vec4<f32>();
-    for (var dim = 0u; dim < DIMS; dim += 1u) {
-        sum = fma(queries[dim], vec4<f32>(k(row * DIMS + dim)), sum);
+    var dim = 0u;
+    for (; dim + 8u <= p.dims; dim += 8u) {
+        var keys = array<f32, 8>();
+        for (var i = 0u; i < 8u; i += 1u) {
+            keys[i] = k(row * p.dims + dim + i);
+        }
+        for (var i = 0u; i < 8u; i += 1u) {
+            sum = fma(queries[dim + i], vec4<f32>(keys[i]), sum);
+        }
+    }
+    for (; dim < p.dims; dim += 1u) {
+        sum = fma(queries[dim], vec4<f32>(k(row * p.dims + dim)), sum);
     }
     return sum;
 }

@@ -38,7 +38,7 @@ struct KvStore {
 }
 
 impl KvStore {
-    fn shader(&self, head_dim: usize) -> Shader {
+    fn shader(&self) -> Shader {
         let row_element = match self.rows {
             ["v"] => "return v(i);",
             _ => "if part == 0u { return k(i); } return v(i);",
@@ -52,7 +52,7 @@ impl KvStore {
         let source = [RAGGED, PAGES, &row_element, &store, include_str!("kv_store.wgsl")].concat();
         let rows = self.rows.iter().map(|name| (*name, DType::F32, Access::Memory));
         let bindings = [("cache", self.cache, Access::Memory)].into_iter().chain(rows).chain(LISTS);
-        let constants = [("DIMS", head_dim), ("PARTS", self.rows.len()), ("UNIT", UNIT)];
+        let constants = [("PARTS", self.rows.len()), ("UNIT", UNIT)];
         let constants = constants.map(|(name, size)| (name, format!("{size}u")));
         let params = [&PARAMS[..], &["units"]].concat();
         Shader::new("kv_store", &bindings.collect::<Vec<_>>(), &params, &constants, &source)
@@ -77,12 +77,6 @@ impl FarKernel for KvStore {
         let places: Vec<Place<'_>> = arrays.iter().map(|array| Place::Memory(&array.bytes)).collect();
         let params = [&batch.params(self.layer, 1)[..], &[units as u32]].concat();
         let groups = items.div_ceil(THREADS);
-        Recorder::of(recorder)?.dispatch(
-            &self.shader(batch.head_dim),
-            &places,
-            &params,
-            groups,
-            64 * items as u64,
-        )
+        Recorder::of(recorder)?.dispatch(&self.shader(), &places, &params, groups, 64 * items as u64)
     }
 }

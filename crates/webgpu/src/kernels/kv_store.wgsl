@@ -7,10 +7,10 @@
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let item = group_of(id) * 128u + thread;
-    let dim = item % DIMS;
-    let part = item / DIMS % PARTS;
-    let kv_head = item / (DIMS * PARTS) % p.kv_heads;
-    let unit = item / (DIMS * PARTS) / p.kv_heads;
+    let dim = item % p.dims;
+    let part = item / p.dims % PARTS;
+    let kv_head = item / (p.dims * PARTS) % p.kv_heads;
+    let unit = item / (p.dims * PARTS) / p.kv_heads;
     if unit >= p.units {
         return;
     }
@@ -28,12 +28,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
     var element = tile + dim * 16u + position % 16u;
     if part == PARTS - 1u {
         let places = 2u * dim + vec2<u32>(0u, 1u);
-        positions = position + places / DIMS;
-        dims = places % DIMS;
-        element = tile + p.values_start + position % 16u * DIMS + 2u * dim;
+        positions = position + places / p.dims;
+        dims = places % p.dims;
+        element = tile + p.values_start + position % 16u * p.dims + 2u * dim;
     }
     let is_new = (positions >= vec2<u32>(first)) & (positions < vec2<u32>(end));
     let rows = row_offset(sequence) + max(positions, vec2<u32>(first)) - first;
-    let elements = (min(rows, vec2<u32>(p.tokens - 1u)) * p.kv_heads + kv_head) * DIMS + dims;
+    let elements = (min(rows, vec2<u32>(p.tokens - 1u)) * p.kv_heads + kv_head) * p.dims + dims;
     store(element, row_element(part, elements.x), row_element(part, elements.y), is_new.x, is_new.y);
 }

@@ -108,7 +108,8 @@ impl Attention {
         bindings.extend(has_biases.then_some(("biases", DType::F32, Access::Memory)));
         bindings.push(("partials", DType::F32, Access::Memory));
         let params = [&PARAMS[..], &TILE_PARAMS, &["scale", "softcap", "positions"]].concat();
-        let constants = [("UNIT", UNIT), ("DIMS", head_dim)].map(|(name, size)| (name, format!("{size}u")));
+        let constants = [("UNIT", UNIT), ("SPACE", head_dim.next_multiple_of(64))]
+            .map(|(name, size)| (name, format!("{size}u")));
         Shader::new("attention_range", &bindings, &params, &constants, &parts.concat())
     }
 

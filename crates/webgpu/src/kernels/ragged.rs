@@ -9,7 +9,7 @@ use crate::recorder::Access;
 pub(super) const UNITS: &str = include_str!("units.wgsl");
 /// Functions of its rows and positions. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constant `UNIT`.
 pub(super) const RAGGED: &str = concat!(include_str!("units.wgsl"), include_str!("first_position.wgsl"));
-/// Functions of its pages. They need the last binding, and the constant `DIMS`.
+/// Functions of its pages. They need the last binding too.
 pub(super) const PAGES: &str = include_str!("pages.wgsl");
 
 /// The operands that describe a batch.
@@ -20,7 +20,7 @@ pub(super) const LISTS: [(&str, DType, Access); 3] = [
 ];
 
 /// Names of what [`Batch::params`] gives.
-pub(super) const PARAMS: [&str; 10] = [
+pub(super) const PARAMS: [&str; 11] = [
     "tokens",
     "batch",
     "max_pages",
@@ -29,6 +29,7 @@ pub(super) const PARAMS: [&str; 10] = [
     "page_len",
     "kv_heads",
     "group",
+    "dims",
     "layer_start",
     "values_start",
 ];
@@ -84,6 +85,7 @@ impl Batch {
             self.layers * self.parts * part_len,
             self.kv_heads,
             group,
+            self.head_dim,
             layer * self.parts * part_len,
             (self.parts - 1) * part_len,
         ]

@@ -4,7 +4,7 @@
 // In place of minus infinity.
 const LOWEST = -3.4028234e38;
 
-var<workgroup> queries: array<vec4<f32>, DIMS>;
+var<workgroup> queries: array<vec4<f32>, SPACE>;
 var<workgroup> weights: array<vec4<f32>, 256>;
 var<workgroup> lanes: array<vec4<f32>, 16>;
 

@@ -1,7 +1,7 @@
-// The scores of a position whose rows lie one after the other, `[16, DIMS]`: sixteen sums over every sixteenth dim, which are
+// The scores of a position whose rows lie one after the other, `[16, p.dims]`: sixteen sums over every sixteenth dim, which are
 // added in halves.
 fn score(start: u32, lane: u32) -> vec4<f32> {
-    let row = start + lane * DIMS;
+    let row = start + lane * p.dims;
     var all = vec4<f32>();
     for (var first = 0u; first < 2u; first += 1u) {
         var eight = vec4<f32>();
@@ -19,7 +19,7 @@ fn score(start: u32, lane: u32) -> vec4<f32> {
 
 fn every_sixteenth(row: u32, first: u32) -> vec4<f32> {
     var sum = vec4<f32>();
-    for (var dim = first; dim < DIMS; dim += 16u) {
+    for (var dim = first; dim < p.dims; dim += 16u) {
         sum = fma(queries[dim], vec4<f32>(cache(row + dim)), sum);
     }
     return sum;
