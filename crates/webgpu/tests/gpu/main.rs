@@ -1,8 +1,10 @@
-//! Kernels on an adapter: the problems of every op, and what these do not reach.
+//! Kernels and models on an adapter: the problems of every op, and what these do not reach.
 
 mod adapter;
+mod attention;
 mod functions;
 mod linear;
+mod model;
 mod problems;
 mod rows;
 mod sizes;

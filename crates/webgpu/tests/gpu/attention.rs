@@ -1,8 +1,6 @@
 //! Attention to a paged cache on an adapter: the bits of a sequence depend neither on the batch, nor on the chunks of its
 //! prompt, nor on the size of pages.
 
-mod adapter;
-
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! Language models on an adapter: the texts and logits of the CPU, and the same bits in chunks and in batches.
 
-mod adapter;
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
