@@ -1,4 +1,4 @@
-"""Runs graphs and language models on CPUs.
+"""Runs graphs and language models on CPUs and GPUs.
 
 The parts are modules of their own: `perihelion.pipelines`, `perihelion.graph`, `perihelion.engine`, `perihelion.driver`
 and `perihelion.dtype`. The names of language models are here too, and `serve`, which answers

@@ -13,6 +13,15 @@ use wgpu::{Adapter, AdapterInfo, Backend, Backends, DeviceType, Instance, Instan
 use crate::WebGpu;
 use crate::gpu::Gpu;
 
+/// What adapters are looked for in.
+const API: &str = if cfg!(target_os = "macos") {
+    "Metal"
+} else if cfg!(windows) {
+    "DirectX 12 or Vulkan"
+} else {
+    "Vulkan"
+};
+
 /// The environment variable that says which adapters count.
 const CHOICE: &str = "PERIHELION_ACCELERATOR";
 
@@ -96,14 +105,13 @@ impl Accelerators for Adapters {
 
     fn absence(&self) -> String {
         let Found { others, unknown, .. } = self.found();
-        let apis = "Vulkan, Metal and DirectX 12";
         match (unknown, others.join(", ")) {
             (Some(unknown), _) => unknown.clone(),
             (None, others) if others.is_empty() => {
-                format!("{apis} were looked for, and no adapter was found")
+                format!("{API} was looked for, and no adapter was found")
             }
             (None, others) => format!(
-                "{apis} were looked for, and only {others} found; software adapters count with {CHOICE}=software alone, and \
+                "{API} was looked for, and only {others} found; software adapters count with {CHOICE}=software alone, and \
                  others without it alone"
             ),
         }

@@ -55,7 +55,7 @@ class Device:
 
     @property
     def api(self) -> str:
-        """How the device is driven, such as "cpu" or "cuda"."""
+        """How the device is driven: "cpu", "vulkan", "metal" or "dx12"."""
         return self._native.api
 
     @property
@@ -86,7 +86,7 @@ class Device:
 
     @property
     def architecture_name(self) -> str:
-        """The name of an accelerator's architecture, such as "sm_90".
+        """The name of an accelerator's driver; empty if the system does not tell.
 
         Raises:
             ValueError: on the CPU, which has none.
@@ -136,7 +136,7 @@ class CPU(Device):
 
 
 class Accelerator(Device):
-    """An accelerator, counted from 0; -1 is the first.
+    """A GPU, driven through Vulkan, Metal or DirectX 12, counted from 0; -1 is the first.
 
     Raises:
         ValueError: it is not there, with the number of those that are, and why there are no more.
@@ -204,7 +204,7 @@ def accelerator_count() -> int:
 
 
 def accelerator_api() -> str:
-    """How accelerators are driven, such as "cuda"; "cpu" if there are none."""
+    """How accelerators are driven: "vulkan", "metal" or "dx12"; "cpu" if there are none."""
     return Accelerator().api if accelerator_count() else "cpu"
 
 

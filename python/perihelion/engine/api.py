@@ -298,7 +298,7 @@ class Model:
 
         Args:
             args: one for each input: a `Buffer`, an array of another library, which is not copied, or a number for an
-                input without axes.
+                input without axes. An input on a GPU takes a `Buffer` there.
 
         Raises:
             ValueError: an input is not what the model expects, or the data (an index, say) makes no sense.

@@ -18,17 +18,30 @@ fn is_there() -> bool {
     absence.is_none()
 }
 
-fn generate(arguments: &[&str]) -> String {
-    peri(&[&["generate", "Once upon a time", "--temperature", "0", "--quiet"], arguments].concat()).text()
-}
-
 #[test]
 fn the_text_is_that_of_the_cpu() {
     if !is_there() {
         return;
     }
-    let length = ["-n", "64"];
-    assert_eq!(generate(&[&["--device", "gpu"][..], &length].concat()), generate(&length));
+    let Some(folder) = testdata::shared("stories260k/gguf") else { return };
+    for encoding in ["F32", "F16", "BF16"] {
+        let model = folder.join(format!("stories260K-{encoding}.gguf")).display().to_string();
+        let on = |device| {
+            let shared = [
+                "generate",
+                "--model",
+                &model,
+                "Once upon a time",
+                "--temperature",
+                "0",
+                "-n",
+                "64",
+                "--quiet",
+            ];
+            peri(&[&shared[..], &["--device", device]].concat()).text()
+        };
+        assert_eq!(on("gpu"), on("cpu"), "{encoding}");
+    }
 }
 
 #[test]

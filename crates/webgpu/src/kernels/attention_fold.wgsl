@@ -2,6 +2,9 @@
 //
 // `sink(head)` is the score that a row starts with, if `HAS_SINKS`.
 
+// In place of minus infinity.
+const LOWEST = -3.4028234e38;
+
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let item = group_of(id) * 128u + thread;

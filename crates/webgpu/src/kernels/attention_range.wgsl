@@ -42,37 +42,14 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         let all = bounded(score(starts[thread / 16u], thread % 16u)) + bias(heads, position);
         scores = select(scores, max(all, scores), is_seen);
     }
-    weights[thread] = scores;
-    workgroupBarrier();
-    if thread < 16u {
-        var largest = weights[thread];
-        for (var i = thread + 16u; i < 256u; i += 16u) {
-            largest = max(largest, weights[i]);
-        }
-        lanes[thread] = largest;
-    }
-    workgroupBarrier();
-    var largest = lanes[0];
-    for (var i = 1u; i < 16u; i += 1u) {
-        largest = max(largest, lanes[i]);
-    }
-    let below = scores - largest;
-    let weight = vec4<f32>(exp_(below.x), exp_(below.y), exp_(below.z), exp_(below.w));
-    weights[thread] = select(vec4<f32>(), weight, is_seen);
-    workgroupBarrier();
-    if thread < 16u {
-        var sum = weights[thread];
-        for (var i = thread + 16u; i < 256u; i += 16u) {
-            sum += weights[i];
-        }
-        lanes[thread] = sum;
-    }
-    workgroupBarrier();
+    let largest = largest_of(thread, scores);
+    let weight = exponentials(scores - largest);
+    let sum = sum_of(thread, select(vec4<f32>(), weight, is_seen));
 
     let partial = group * (8u + 4u * p.width);
     if thread == 0u {
         put_rows(partial, largest);
-        put_rows(partial + 4u, sum_of_lanes());
+        put_rows(partial + 4u, sum);
     }
     let begin = max(first.x, start) - start;
     let end = min(last.w + 1u - start, 256u);
@@ -95,18 +72,6 @@ fn bounded(scores: vec4<f32>) -> vec4<f32> {
     let cap = bitcast<f32>(p.softcap);
     let x = scores / cap;
     return cap * vec4<f32>(tanh_(x.x), tanh_(x.y), tanh_(x.z), tanh_(x.w));
-}
-
-// The sum of the lanes, added in halves.
-fn sum_of_lanes() -> vec4<f32> {
-    var sums = array<vec4<f32>, 8>();
-    for (var i = 0u; i < 8u; i += 1u) {
-        sums[i] = lanes[i] + lanes[i + 8u];
-    }
-    for (var i = 0u; i < 4u; i += 1u) {
-        sums[i] += sums[i + 4u];
-    }
-    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
 fn put_rows(at: u32, rows: vec4<f32>) {

@@ -5,6 +5,7 @@ mod band_part;
 mod concat;
 mod create_buffer;
 mod cumsum;
+mod dense_attention;
 mod elements;
 mod elementwise;
 mod functions;
@@ -42,6 +43,8 @@ pub(crate) fn kernel(_gpu: &Arc<Gpu>, node: &NodeTypes<'_>) -> Option<Arc<dyn Fa
         Op::Reduce(_) | Op::ArgReduce(_) => reduce::reduce(node),
         Op::CumSum(op) => cumsum::cumsum(*op, dtype?),
         Op::TopK(op) => top_k::top_k(*op, dtype?),
+        Op::Attention(op) => dense_attention::attention(op.scale, node),
+        Op::RaggedAttention(op) => dense_attention::ragged_attention(op.scale, node),
         Op::KvStore(op) => kv_store::kv_store(op.layer, node.inputs[0].dtype),
         Op::LatentStore(op) => kv_store::latent_store(op.layer, node.inputs[0].dtype),
         Op::PagedAttention(op) => paged_attention::paged_attention(*op, node),

@@ -13,13 +13,13 @@ use super::ragged::{Batch, LISTS, PAGES, PARAMS, RAGGED};
 use crate::recorder::{Access, Place, Recorder, Shader};
 
 /// Positions whose scores share one maximum.
-const RANGE: usize = 256;
+pub(super) const RANGE: usize = 256;
 /// Query rows of a tile.
-const UNIT: usize = 4;
+pub(super) const UNIT: usize = 4;
 /// Threads of a workgroup that folds.
 const THREADS: usize = 128;
 /// The most dims of a head: queries and weights lie in the memory of a workgroup.
-const MAX_DIMS: usize = 704;
+pub(super) const MAX_DIMS: usize = 704;
 /// Names of the parameters of both shaders.
 const TILE_PARAMS: [&str; 5] = ["window", "chunk", "width", "ranges", "first_tile"];
 /// About the most bytes of results of ranges that wait to be folded.
@@ -85,11 +85,7 @@ fn partial_len(width: usize) -> usize {
 impl Attention {
     /// Attends to ranges.
     fn attend(&self, head_dim: usize, has_biases: bool) -> Shader {
-        let memory = "var<workgroup> shared_tile: QueryTile;\n\
-                      var<workgroup> queries: array<vec4<f32>, DIMS>;\n\
-                      var<workgroup> weights: array<vec4<f32>, 256>;\n\
-                      var<workgroup> lanes: array<vec4<f32>, 16>;\n\
-                      var<workgroup> starts: array<u32, 16>;\n";
+        let memory = "var<workgroup> shared_tile: QueryTile;\nvar<workgroup> starts: array<u32, 16>;\n";
         let score = if self.op.values.is_some() {
             include_str!("score_rows.wgsl")
         } else {
@@ -101,6 +97,7 @@ impl Attention {
             RAGGED,
             PAGES,
             include_str!("query_tile.wgsl"),
+            include_str!("range_lanes.wgsl"),
             memory,
             score,
             &bias,

@@ -2,9 +2,6 @@
 //
 // The rows are counted token by token, within a token query head by query head.
 
-// In place of minus infinity.
-const LOWEST = -3.4028234e38;
-
 struct QueryTile {
     sequence: u32,
     // Of the tokens that are new, and of the sequence.

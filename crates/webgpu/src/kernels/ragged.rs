@@ -4,8 +4,11 @@ use tensor::DType;
 
 use crate::recorder::Access;
 
-/// Functions of the batch. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constant `UNIT`.
-pub(super) const RAGGED: &str = include_str!("ragged.wgsl");
+/// Functions of the rows of a batch. They need the first binding of [`LISTS`], the parameters `tokens`, `batch` and `group`,
+/// and the constant `UNIT`.
+pub(super) const UNITS: &str = include_str!("units.wgsl");
+/// Functions of its rows and positions. They need the first two bindings of [`LISTS`], the parameters of [`PARAMS`], and the constant `UNIT`.
+pub(super) const RAGGED: &str = concat!(include_str!("units.wgsl"), include_str!("first_position.wgsl"));
 /// Functions of its pages. They need the last binding, and the constant `DIMS`.
 pub(super) const PAGES: &str = include_str!("pages.wgsl");
 

@@ -123,13 +123,18 @@ fn rows_have_the_same_bits_whatever_their_number() {
 #[test]
 fn weights_may_be_computed() {
     let Some(device) = least_adapter() else { return };
-    let sizes = [(1, 1, 1), (3, 16, 64), (9, 33, 131)];
-    for (dtype, (tokens, rows, columns)) in
-        [DType::F32, DType::F16, DType::BF16].into_iter().flat_map(|dtype| sizes.map(|sizes| (dtype, sizes)))
-    {
+    for (dtype, tokens, rows, columns, function) in [
+        (DType::F32, 1, 1, 1, "relu"),
+        (DType::F32, 9, 33, 131, "tanh"),
+        (DType::F16, 3, 16, 64, "sigmoid"),
+        (DType::F16, 9, 33, 131, "gelu_quick"),
+        (DType::BF16, 3, 16, 65, "silu"),
+        (DType::BF16, 0, 16, 65, "relu"),
+        (DType::BF16, 1, 7, 0, "relu"),
+    ] {
         let text = format!(
             "graph g(%x: f32[n, {columns}], %w: {dtype}[rows, {columns}], %b: f32[rows]) {{
-               %y = linear(%x, %w, %b) {{bias = true, activation = relu}}
+               %y = linear(%x, %w, %b) {{bias = true, activation = {function}}}
                return %y
              }}"
         );
@@ -141,8 +146,8 @@ fn weights_may_be_computed() {
         ];
         let [there, here] =
             [&device, &cpu()].map(|device| run(device, &graph, &(), std::slice::from_ref(&inputs)));
-        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-5 * columns as f32);
-        assert!(close, "{dtype} {tokens} {rows} {columns}: {there:?}, expected {here:?}");
+        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-5 * columns as f32 + 1e-6);
+        assert!(close, "{dtype} {tokens} {rows} {columns} {function}: {there:?}, expected {here:?}");
     }
 }
 
@@ -213,5 +218,29 @@ fn weights_of_several_dtypes_share_an_input() {
         let largest = here[0].iter().fold(0f32, |largest, value| largest.max(value.abs()));
         let worst = there[0].iter().zip(&here[0]).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
         assert!(worst <= 1e-4 * largest, "{worst} from the host's results, up to {largest}");
+    }
+}
+
+#[test]
+fn rows_that_are_not_finite_keep_to_themselves() {
+    let Some(device) = adapter() else { return };
+    for dtype in [DType::Q4_0, DType::Q4K, DType::BF16] {
+        let text = format!(
+            "graph g(%x: f32[n, 512]) {{
+               %w = weight \"w\" : {dtype}[19, 512]
+               %y = linear(%x, %w)
+               return %y
+             }}"
+        );
+        let graph = Graph::parse(&text).unwrap();
+        let weights = |_: &str| Some(weight(dtype, 2, 19, 512));
+        let mut x = floats(1, 4 * 512);
+        let finite = vec![Tensor::from_slice([4, 512], &x)];
+        (x[77], x[2 * 512 + 300]) = (f32::NAN, f32::INFINITY);
+        let results = run(&device, &graph, &weights, &[finite, vec![Tensor::from_slice([4, 512], &x)]]);
+        let row = |result: usize, row: usize| &results[result][19 * row..][..19];
+        assert!(row(1, 0).iter().all(|value| value.is_nan()), "{dtype}");
+        assert!(row(1, 2).iter().any(|value| !value.is_finite()), "{dtype}");
+        assert_eq!((row(1, 1), row(1, 3)), (row(0, 1), row(0, 3)), "{dtype}");
     }
 }

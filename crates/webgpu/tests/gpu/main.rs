@@ -1,10 +1,9 @@
-//! Kernels and models on an adapter: the problems of every op, and what these do not reach.
+//! Kernels on an adapter: the problems of every op, and what these do not reach.
 
 mod adapter;
 mod attention;
 mod functions;
 mod linear;
-mod model;
 mod problems;
 mod rows;
 mod sizes;

@@ -1,4 +1,4 @@
-// Where the new tokens of a ragged batch and their pages are.
+// Which rows of a ragged batch threads look after.
 //
 // Units are `UNIT` neighboring rows of one sequence, of which each token has `p.group`. They are counted so that grids follow
 // from shapes alone: those of a sequence start at the number of units that all rows before it fill, plus one for each
@@ -30,10 +30,4 @@ fn sequence_of(unit: u32) -> u32 {
 // The new tokens of a sequence.
 fn new_tokens(sequence: u32) -> u32 {
     return max(row_offset(sequence + 1u), row_offset(sequence)) - row_offset(sequence);
-}
-
-// The position of the first new token of a sequence.
-fn first_position(sequence: u32) -> u32 {
-    let capacity = p.max_pages << p.page_shift;
-    return min(cache_lengths(sequence), capacity - min(capacity, new_tokens(sequence)));
 }
