@@ -10,7 +10,7 @@ use futures_lite::future::block_on;
 use tensor::{DeviceSpec, Error};
 use wgpu::{Adapter, AdapterInfo, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 
-use crate::WebGpu;
+use crate::device::WebGpu;
 use crate::gpu::Gpu;
 
 /// What adapters are looked for in.
@@ -83,6 +83,14 @@ impl Adapters {
         let gpu = self.open_new(id, |adapter| adapter.limits())?;
         open.insert(id, Arc::clone(&gpu));
         Ok(gpu)
+    }
+
+    /// Opens an adapter with the least limits that any has, as tests do.
+    ///
+    /// # Errors
+    /// If there is none of that number, or it cannot be opened.
+    pub fn open_with_least_limits(&self, id: usize, host: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(WebGpu::new(self.open_new(id, |_| wgpu::Limits::default())?, host)))
     }
 
     /// Opens an adapter with these of its limits.

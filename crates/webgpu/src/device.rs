@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::devices::{Accelerators, DeviceStats, host_stats};
+use engine::devices::{DeviceStats, host_stats};
 use engine::{Device, Error, Far, FarKernel, FarStep, Kernel, NodeTypes, PackError, PackedWeight, Segment};
 use graph::Type;
 use tensor::{Allocator, Bytes, DeviceSpec, Tensor};
-use wgpu::{Backend, DeviceType, Limits};
+use wgpu::{Backend, DeviceType};
 
-use crate::adapter::ADAPTERS;
 use crate::gpu::Gpu;
 use crate::kernels;
 use crate::memory::WebGpuAllocator;
@@ -16,7 +15,7 @@ use crate::recorder::{ALIGNMENT, Recorder};
 use crate::weights::{Weight, packed, weight};
 
 /// A GPU that `wgpu` drives, and the host that packs its weights.
-pub struct WebGpu {
+pub(crate) struct WebGpu {
     allocator: WebGpuAllocator,
     host: Arc<dyn Device>,
 }
@@ -24,15 +23,6 @@ pub struct WebGpu {
 impl WebGpu {
     pub(crate) fn new(gpu: Arc<Gpu>, host: Arc<dyn Device>) -> WebGpu {
         WebGpu { allocator: WebGpuAllocator(gpu), host }
-    }
-
-    /// Opens an adapter with the least limits that any has, as tests do.
-    ///
-    /// # Errors
-    /// If there is none of that number, or it cannot be opened.
-    pub fn with_least_limits(id: usize, host: Arc<dyn Device>) -> Result<WebGpu, tensor::Error> {
-        debug_assert!(ADAPTERS.count() > id, "whether there is one is known");
-        Ok(WebGpu::new(ADAPTERS.open_new(id, |_| Limits::default())?, host))
     }
 
     fn gpu(&self) -> &Arc<Gpu> {

@@ -14,7 +14,7 @@ use wgpu::{
     ShaderSource, ShaderStages, SubmissionIndex, Trace,
 };
 
-use crate::recorder::{Access, Shader};
+use crate::shader::{Access, Shader};
 
 /// An opened adapter.
 pub(crate) struct Gpu {

@@ -8,7 +8,7 @@ mod gpu;
 mod kernels;
 mod memory;
 mod recorder;
+mod shader;
 mod weights;
 
 pub use adapter::{ADAPTERS, Adapters};
-pub use device::WebGpu;

@@ -10,7 +10,8 @@ use tensor::{DType, FarMemory};
 use super::Gpu;
 use crate::ADAPTERS;
 use crate::memory::{WebGpuAllocator, WebGpuMemory};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// The first adapter; none where the test is skipped, as [`Accelerators::absence`] says.
 fn gpu() -> Option<Arc<Gpu>> {

@@ -12,7 +12,8 @@ use tensor::{DType, Shape};
 use super::elements::wgsl_type;
 use super::operand;
 use super::rows::{THREADS, around};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Elements of a segment.
 const SEGMENT: usize = 512;

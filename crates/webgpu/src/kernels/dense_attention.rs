@@ -11,7 +11,8 @@ use tensor::{DType, Shape};
 use super::operand;
 use super::paged_attention::{MAX_DIMS, RANGE, UNIT};
 use super::ragged::UNITS;
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Attention to all keys of an item. A mask must be the same for all items unless they lie along one axis.
 pub(crate) fn attention(scale: f32, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {

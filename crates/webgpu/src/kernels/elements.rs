@@ -2,7 +2,8 @@
 
 use tensor::DType;
 
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

@@ -9,7 +9,8 @@ use tensor::DType;
 
 use super::operand;
 use super::rows::{LANES, ROW_SUMS};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// `(x - mean(x)) / sqrt(variance(x) + eps) · weight + bias` of each group.
 pub(crate) fn group_norm(op: ops::GroupNorm) -> Option<Arc<dyn FarKernel>> {

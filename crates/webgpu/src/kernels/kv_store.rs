@@ -8,7 +8,8 @@ use tensor::DType;
 
 use super::operand;
 use super::ragged::{Batch, LISTS, PAGES, PARAMS, RAGGED};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Threads of a workgroup.
 const THREADS: usize = 128;

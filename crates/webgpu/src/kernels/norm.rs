@@ -10,7 +10,8 @@ use tensor::DType;
 
 use super::operand;
 use super::rows::{LANES, ROW_SUMS, around};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// `x / sqrt(mean(x²) + eps) · weight`.
 pub(crate) fn rms_norm(eps: f32) -> Option<Arc<dyn FarKernel>> {

@@ -10,7 +10,8 @@ use tensor::{DType, Shape};
 
 use super::operand;
 use super::ragged::{Batch, LISTS, PAGES, PARAMS, RAGGED};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Positions whose scores share one maximum.
 pub(super) const RANGE: usize = 256;

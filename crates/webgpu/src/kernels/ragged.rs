@@ -2,7 +2,7 @@
 
 use tensor::DType;
 
-use crate::recorder::Access;
+use crate::shader::Access;
 
 /// Functions of the rows of a batch. They need the first binding of [`LISTS`], the parameters `tokens`, `batch` and `group`,
 /// and the constant `UNIT`.

@@ -14,7 +14,8 @@ use tensor::{DType, Shape};
 use super::elements::{ElementShader, wgsl_type};
 use super::operand;
 use super::rows::{ORDER, THREADS, around, is_number, order_constants};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// Elements of a segment at least, and segments at most.
 const SEGMENT: usize = 32;

@@ -11,7 +11,8 @@ use tensor::{DType, Shape};
 use super::elements::ElementShader;
 use super::operand;
 use super::rows::{LANES, ORDER, THREADS, around, order_constants};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// `e^(x_i) / Σ_j e^(x_j)` along an axis.
 pub(crate) fn softmax(axis: usize, dtype: DType) -> Option<Arc<dyn FarKernel>> {

@@ -10,7 +10,8 @@ use tensor::DType;
 use super::elements::{ElementShader, wgsl_type};
 use super::operand;
 use super::rows::{ORDER, THREADS, around, is_number, order_constants};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 
 /// The most elements that a lane is searched for, once for each.
 const MOST: usize = 1024;

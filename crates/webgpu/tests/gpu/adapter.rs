@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cpu::Cpu;
 use engine::Device;
 use engine::devices::Accelerators;
-use perihelion_webgpu::{ADAPTERS, WebGpu};
+use perihelion_webgpu::ADAPTERS;
 
 /// The host of the devices.
 pub(crate) fn cpu() -> Arc<dyn Device> {
@@ -31,5 +31,5 @@ pub(crate) fn adapter() -> Option<Arc<dyn Device>> {
 
 /// The first adapter with the least limits that any has.
 pub(crate) fn least_adapter() -> Option<Arc<dyn Device>> {
-    is_there().then(|| Arc::new(WebGpu::with_least_limits(0, cpu()).unwrap()) as Arc<dyn Device>)
+    is_there().then(|| ADAPTERS.open_with_least_limits(0, cpu()).unwrap())
 }

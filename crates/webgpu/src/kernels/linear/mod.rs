@@ -18,7 +18,8 @@ use graph::ops;
 use tensor::{DType, Shape};
 
 use self::product::{activation, record_all, record_gated};
-use crate::recorder::{ALIGNMENT, Access, Place, Recorder, Shader};
+use crate::recorder::{ALIGNMENT, Place, Recorder};
+use crate::shader::{Access, Shader};
 
 pub(super) use self::layout::{Layout, layout};
 pub(super) use self::product::{AXES, Batch, Product};

@@ -5,7 +5,8 @@ use graph::ops::Unary;
 use tensor::DType;
 
 use super::layout::{self, Layout, rows_text};
-use crate::recorder::{Access, Place, Recorder, Shader};
+use crate::recorder::{Place, Recorder};
+use crate::shader::{Access, Shader};
 use crate::weights::{Piece, weight};
 
 /// Rows of a panel.
