@@ -327,8 +327,9 @@ class Buffer(_perihelion.BufferProtocol):
         copy: bool | None = None,
     ) -> Any:
         """The buffer as a DLPack capsule, for `from_dlpack` of other libraries."""
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"dl_device: got {dl_device}, but the buffer is on {self.__dlpack_device__()}")
+        device = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"dl_device: got {dl_device}, but the buffer is on {device}")
         native = self._native.copy() if copy else self._native
         return native.dlpack(max_version is not None and max_version[0] >= 1)
 
