@@ -95,8 +95,11 @@ impl Platform {
 
     /// Why a device cannot be opened, if so.
     fn missing(&self, spec: DeviceSpec) -> Option<String> {
+        if spec.is_host() {
+            return None;
+        }
         let count = self.accelerator_count();
-        if spec.is_host() || (spec.id() as usize) < count {
+        if (spec.id() as usize) < count {
             return None;
         }
         let why = self.absence().unwrap_or_else(|| "counted from 0".to_string());
@@ -143,6 +146,31 @@ mod tests {
         assert!(devices.len() == 2 && Arc::ptr_eq(&devices[0], &devices[1]));
         let error = HOST_ONLY.load_devices(&[host, gpu(0)]).err().unwrap().to_string();
         assert_eq!(error, "gpu:0 is not available: found 0 accelerators; this build drives none");
+    }
+
+    /// Accelerators that nobody may look for.
+    struct Unasked;
+
+    impl Accelerators for Unasked {
+        fn count(&self) -> usize {
+            panic!("looked for accelerators")
+        }
+
+        fn absence(&self) -> String {
+            panic!("looked for accelerators")
+        }
+
+        fn open(&self, _: usize, _: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+            panic!("looked for accelerators")
+        }
+    }
+
+    #[test]
+    fn nobody_looks_for_accelerators_where_the_host_alone_is_named() {
+        let platform = HOST_ONLY.with_accelerators(&Unasked);
+        let host = DeviceSpec::cpu();
+        assert!(platform.devices_exist(&[host]));
+        assert!(platform.load_devices(&[host]).unwrap()[0].is_host());
     }
 
     #[test]
