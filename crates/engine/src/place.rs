@@ -83,8 +83,12 @@ pub(crate) fn place(graph: &Graph, devices: &Devices, settings: &KernelSettings)
     Ok(placing.placed)
 }
 
-/// Why the host computes a node; `None` if a device does.
-pub(crate) fn reason(device: &dyn Device, types: &NodeTypes<'_>) -> Option<String> {
+/// Why the host computes a node, of whose operands those for which `is_leaf` are weights or constants; `None` if a device does.
+pub(crate) fn reason(
+    device: &dyn Device,
+    types: &NodeTypes<'_>,
+    is_leaf: &dyn Fn(usize) -> bool,
+) -> Option<String> {
     // A view, wherever its operand is.
     if let Op::Rebind(_) = types.op {
         return None;
@@ -92,8 +96,15 @@ pub(crate) fn reason(device: &dyn Device, types: &NodeTypes<'_>) -> Option<Strin
     if is_hosts(types) {
         return Some("only the host does it".to_string());
     }
-    let kernel = device.far().and_then(|far| far.kernel(types));
-    kernel.is_none().then(|| format!("{} has no kernel for it", device.spec()))
+    let (far, spec) = (device.far()?, device.spec());
+    if far.kernel(types).is_none() {
+        return Some(format!("{spec} has no kernel for it"));
+    }
+    // What is no weight is not packed, and so must be read as it is.
+    let unread = types.inputs.iter().enumerate().find(|&(position, ty)| {
+        !far.reads(ty.dtype) && !is_leaf(position) && device.packing(types, position).is_some()
+    });
+    unread.map(|(_, ty)| format!("{spec} reads no computed weight of {}", ty.dtype))
 }
 
 /// Whether only the host does it: what sizes, other graphs and people depend on, libraries, and ops that refuse data which
@@ -201,7 +212,8 @@ impl Placing<'_> {
     /// Why a node cannot run on a device; the host runs all.
     fn reason(&self, node: &Node, device: DeviceRef) -> Option<String> {
         let device = self.devices.at(device).filter(|device| device.far().is_some())?;
-        self.ask(node, |types| reason(&**device, types)).or_else(|| self.reason_of_indices(node))
+        let is_leaf = |position: usize| leaf(self.graph, node.inputs[position]).is_some();
+        self.ask(node, |types| reason(&**device, types, &is_leaf)).or_else(|| self.reason_of_indices(node))
     }
 
     /// Why a device cannot trust the indices of a node.

@@ -40,7 +40,7 @@ pub struct WeightMemory {
     pub stored: u64,
 }
 
-/// What a device of a program computes, what the host does besides, and what moves between them.
+/// Tells how a program is divided: the steps of a device, those that the host computes, and the bytes that move between the two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceShare {
     /// The device.

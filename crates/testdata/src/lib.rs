@@ -70,6 +70,18 @@ pub fn transformers() -> Option<PathBuf> {
     None
 }
 
+/// Whether a test has a GPU: `absence` says why there is none. A test without one is skipped, and says so.
+///
+/// # Panics
+/// If there is none though `PERIHELION_ACCELERATOR` says which kind to use.
+pub fn has_gpu(absence: Option<String>) -> bool {
+    if let Some(absence) = &absence {
+        assert!(std::env::var_os("PERIHELION_ACCELERATOR").is_none(), "{absence}");
+        eprintln!("skipped: {absence}");
+    }
+    absence.is_none()
+}
+
 /// Says that a test was skipped, and why.
 ///
 /// # Panics

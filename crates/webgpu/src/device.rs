@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::devices::{DeviceStats, host_stats};
 use engine::{Device, Error, Far, FarKernel, FarStep, Kernel, NodeTypes, PackError, PackedWeight, Segment};
 use graph::Type;
-use tensor::{Allocator, Bytes, DeviceSpec, Tensor};
+use tensor::{Allocator, Bytes, DType, DeviceSpec, Tensor};
 use wgpu::{Backend, DeviceType};
 
 use crate::gpu::Gpu;
@@ -133,6 +133,10 @@ impl Far for WebGpu {
 
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>> {
         kernels::kernel(self.gpu(), node)
+    }
+
+    fn reads(&self, dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
     }
 
     fn record(&self, steps: &[FarStep<'_>]) -> Result<Box<dyn Segment>, Error> {

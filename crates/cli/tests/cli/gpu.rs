@@ -1,26 +1,14 @@
 //! `--device gpu`: texts are the CPU's, and plans say what the host computes. Without a GPU, an error says what was looked for.
 
-use std::env;
-
 use perihelion::driver::PLATFORM;
 use serde_json::{Value, json};
 
 use crate::server::{Served, serve};
 use crate::support::{peri, storyteller};
 
-/// Whether there is a GPU. There must be one where the environment says which kind counts.
-fn is_there() -> bool {
-    let absence = PLATFORM.absence();
-    if let Some(absence) = &absence {
-        assert!(env::var_os("PERIHELION_ACCELERATOR").is_none(), "{absence}");
-        eprintln!("skipped: {absence}");
-    }
-    absence.is_none()
-}
-
 #[test]
 fn the_text_is_that_of_the_cpu() {
-    if !is_there() {
+    if !testdata::has_gpu(PLATFORM.absence()) {
         return;
     }
     // With keys and values of 16 bits, a word of the story is as likely as another.
@@ -52,7 +40,7 @@ fn the_text_is_that_of_the_cpu() {
 
 #[test]
 fn the_plan_of_a_dense_model_leaves_tokens_positions_and_the_table_to_the_host() {
-    if !is_there() {
+    if !testdata::has_gpu(PLATFORM.absence()) {
         return;
     }
     let plan = peri(&["plan", "--model", &storyteller(), "--device", "gpu", "--json"]).json();
@@ -74,7 +62,7 @@ fn answer(served: &Served, prompt: &str) -> String {
 
 #[test]
 fn eight_texts_at_once_are_those_of_the_cpu() {
-    if !is_there() {
+    if !testdata::has_gpu(PLATFORM.absence()) {
         return;
     }
     let prompts: Vec<String> = (1..=8).map(|count| format!("Once upon a time there were {count} ")).collect();

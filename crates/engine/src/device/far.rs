@@ -19,6 +19,12 @@ pub trait Far: Send + Sync {
     /// The kernel that computes a node there, or `None` if there is none: the host then computes it.
     fn kernel(&self, node: &NodeTypes<'_>) -> Option<Arc<dyn FarKernel>>;
 
+    /// Whether kernels read values of a dtype where the device packs weights of it. If not, the host computes with a weight
+    /// that a graph computes.
+    fn reads(&self, _dtype: DType) -> bool {
+        true
+    }
+
     /// Steps that can be launched again and again, each time on what the memory then holds.
     ///
     /// # Errors

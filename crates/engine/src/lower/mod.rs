@@ -157,7 +157,7 @@ impl<'g, 's> Lowering<'g, 's> {
             Some(StepKernel::Far(kernel)) => Work::Far(node.op.clone(), kernel),
             None => Work::Reference(node.op.clone()),
         };
-        let (check, reason) = (self.check(&types), self.reason(&types));
+        let (check, reason) = (self.check(&types), self.reason(node, &types));
         let location = node.location.clone();
         self.plan.steps.push(PlanStep { work, check, operands, results, location, reason });
         Ok(())
@@ -178,9 +178,9 @@ impl<'g, 's> Lowering<'g, 's> {
     }
 
     /// Why the host computes a node, if the program has another device.
-    fn reason(&self, types: &NodeTypes<'_>) -> Option<String> {
+    fn reason(&self, node: &Node, types: &NodeTypes<'_>) -> Option<String> {
         let far = self.shared.devices.far.first().filter(|_| self.plan.far.is_none())?;
-        place::reason(&**far, types)
+        place::reason(&**far, types, &|position| self.leaves.contains_key(&node.inputs[position]))
     }
 
     fn operand(&mut self, op: &Op, position: usize, value: Value) -> Result<StepOperand, Error> {

@@ -91,7 +91,7 @@ pub(crate) struct Extent {
 
 const ALL: Extent = Extent { threads: 4, batches: BATCHES };
 
-/// Checks that the bits of a text's logits depend neither on threads, pages and chunks nor on other texts beside it.
+/// Checks that a text's logits have the same bits with any number of threads, any pages, any chunks and any texts beside it.
 pub(crate) fn check_loaded(name: &str, load: Load, extent: Extent) {
     let load = |threads, page_size| Arc::new(load(threads, page_size));
     let reference_model = load(1, 64);

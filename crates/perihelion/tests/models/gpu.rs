@@ -1,8 +1,6 @@
 //! Models on a GPU: logits near those of the CPU, and the same bits in every batch and in chunks.
 
-use std::env;
-
-use perihelion::driver::{DType, DeviceSpec, PLATFORM, accelerator_count, load_devices};
+use perihelion::driver::{DType, DeviceSpec, PLATFORM, load_devices};
 use perihelion::engine::{CompileOptions, InferenceSession, Placement};
 use perihelion::models::Output;
 use perihelion::pipelines::TextModel;
@@ -12,14 +10,9 @@ use crate::architectures::{Golden, PAGE_SIZE, run, weights};
 use crate::determinism::{Extent, check_loaded};
 use crate::support::{logits, session};
 
-/// A GPU; none where a test is skipped. There must be one where the environment says which kind counts.
+/// The first GPU, if there is one.
 fn gpu() -> Option<DeviceSpec> {
-    let absence = PLATFORM.absence();
-    if let Some(absence) = &absence {
-        assert!(env::var_os("PERIHELION_ACCELERATOR").is_none(), "{absence}");
-        eprintln!("skipped: {absence}");
-    }
-    (accelerator_count() > 0).then(|| DeviceSpec::accelerator(0).unwrap())
+    testdata::has_gpu(PLATFORM.absence()).then(|| DeviceSpec::accelerator(0).unwrap())
 }
 
 /// A session on the GPU and the CPU.
@@ -49,7 +42,7 @@ fn divergence(expected: &[f32], got: &[f32]) -> f64 {
     expected.iter().zip(got).map(|(expected, got)| expected.exp() * (expected - got)).sum()
 }
 
-/// The mean and the largest divergence of the distributions of the next token, on the GPU from on the CPU.
+/// Compares the probabilities of the next token on the GPU with those on the CPU: the mean and the largest divergence.
 fn divergences(gpu: DeviceSpec, config: &PipelineConfig) -> (f64, f64) {
     let there = config.clone().device_specs(vec![gpu]).plan(machine()).unwrap();
     let there = TextModel::from_plan(&gpu_session(gpu), there).unwrap();

@@ -13,14 +13,10 @@ use crate::memory::{WebGpuAllocator, WebGpuMemory};
 use crate::recorder::{Place, Recorder};
 use crate::shader::{Access, Shader};
 
-/// The first adapter; none where the test is skipped, as [`Accelerators::absence`] says.
+/// Opens the first adapter, if there is one.
 fn gpu() -> Option<Arc<Gpu>> {
-    if ADAPTERS.count() == 0 {
-        assert!(std::env::var_os("PERIHELION_ACCELERATOR").is_none(), "{}", ADAPTERS.absence());
-        eprintln!("skipped: {}", ADAPTERS.absence());
-        return None;
-    }
-    Some(ADAPTERS.open_new(0, |adapter| adapter.limits()).unwrap())
+    let absence = (ADAPTERS.count() == 0).then(|| ADAPTERS.absence());
+    testdata::has_gpu(absence).then(|| ADAPTERS.open_new(0, |adapter| adapter.limits()).unwrap())
 }
 
 fn memory(gpu: &Arc<Gpu>, bytes: &[u8]) -> Arc<WebGpuMemory> {

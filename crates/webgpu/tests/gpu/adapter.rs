@@ -1,35 +1,62 @@
-//! The adapter that tests run on.
+//! The adapter that tests run on, and graphs on it.
 
-use std::env;
 use std::sync::Arc;
 
 use cpu::Cpu;
-use engine::Device;
 use engine::devices::Accelerators;
+use engine::{CompileOptions, CompiledModel, Device, InferenceSession, Model, Placement};
+use graph::{DeviceRef, Graph};
 use perihelion_webgpu::ADAPTERS;
+use tensor::{Allocator, Buffer, DeviceSpec, HostAllocator, Tensor};
 
 /// The host of the devices.
 pub(crate) fn cpu() -> Arc<dyn Device> {
     Arc::new(Cpu::new(1))
 }
 
-/// Whether there is an adapter. There must be one where the environment asks for the software driver.
 fn is_there() -> bool {
-    let is_there = ADAPTERS.count() > 0;
-    if !is_there {
-        let absence = ADAPTERS.absence();
-        assert!(env::var_os("PERIHELION_ACCELERATOR").is_none(), "{absence}");
-        eprintln!("skipped: {absence}");
-    }
-    is_there
+    testdata::has_gpu((ADAPTERS.count() == 0).then(|| ADAPTERS.absence()))
 }
 
-/// The first adapter; none where the test is skipped.
+/// Opens the first adapter, if there is one.
 pub(crate) fn adapter() -> Option<Arc<dyn Device>> {
     is_there().then(|| ADAPTERS.open(0, cpu()).unwrap())
 }
 
-/// The first adapter with the least limits that any has.
+/// Opens the first adapter, if there is one, with the least limits that any has.
 pub(crate) fn least_adapter() -> Option<Arc<dyn Device>> {
     is_there().then(|| ADAPTERS.open_with_least_limits(0, cpu()).unwrap())
+}
+
+/// Has all nodes run on the adapter that have kernels there.
+pub(crate) fn on_adapter() -> CompileOptions {
+    let placement = Placement::On(DeviceSpec::accelerator(0).expect("a number"));
+    CompileOptions { placement, ..CompileOptions::default() }
+}
+
+/// Whether the host computes nothing of a model that the adapter should.
+pub(crate) fn is_there_alone(compiled: &CompiledModel) -> bool {
+    !compiled.to_string().contains("(host: ")
+}
+
+/// Compiles a graph of which the host computes nothing.
+pub(crate) fn compile_there(session: &InferenceSession, graph: &Graph) -> CompiledModel {
+    let compiled = session.compile_with(graph, &on_adapter()).unwrap();
+    assert!(is_there_alone(&compiled), "{compiled}");
+    compiled
+}
+
+/// Brings a value to the host or the adapter.
+pub(crate) fn brought(value: &Tensor, place: DeviceRef, device: &dyn Device) -> Buffer {
+    let allocator: &dyn Allocator = match place {
+        DeviceRef::Cpu => &HostAllocator,
+        DeviceRef::Gpu(_) => device.allocator(),
+    };
+    Buffer::from_tensor(value).to(allocator).unwrap()
+}
+
+/// Brings inputs to where a model wants them.
+pub(crate) fn placed(model: &Model, inputs: &[Tensor], device: &dyn Device) -> Vec<Buffer> {
+    let places = model.input_devices();
+    inputs.iter().zip(places).map(|(input, place)| brought(input, place, device)).collect()
 }

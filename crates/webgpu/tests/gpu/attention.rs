@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{CompileOptions, Device, InferenceSession, Model, Placement};
+use engine::{Device, InferenceSession, Model};
 use graph::ops::{KvStore, PagedAttention};
 use graph::{DeviceRef, Graph, Type};
-use tensor::{Allocator, Buffer, DType, HostAllocator, Tensor};
+use tensor::{DType, Tensor};
 
-use crate::adapter::{adapter, cpu, least_adapter};
+use crate::adapter::{adapter, brought, compile_there, cpu, least_adapter};
 
 const HEADS: usize = 6;
 const KV_HEADS: usize = 2;
@@ -41,10 +41,7 @@ fn model(device: &Arc<dyn Device>, op: PagedAttention, dtype: DType, page_size: 
     let y = graph.push_one(op.into(), &[&[q, cache], &lists[..]].concat()).unwrap();
     graph.set_outputs(&[y]);
     let session = InferenceSession::new([Arc::clone(device), cpu()]).unwrap();
-    let options = CompileOptions { placement: Placement::On(device.spec()), ..CompileOptions::default() };
-    let compiled = session.compile_with(&graph, &options).unwrap();
-    assert!(!compiled.to_string().contains("(host: "), "{compiled}");
-    session.init(&compiled, &|_: &str| None).unwrap()
+    session.init(&compile_there(&session, &graph), &|_: &str| None).unwrap()
 }
 
 /// Numbers without pattern for tokens of sequences, `[tokens, heads, DIMS]`: the same for a token in whichever call.
@@ -71,11 +68,7 @@ fn run(
     steps: &[Step],
 ) -> Vec<Vec<f32>> {
     let model = model(device, op, dtype, page_size);
-    let there = |tensor: &Tensor, place: DeviceRef| {
-        let allocator: &dyn Allocator =
-            if place == DeviceRef::Cpu { &HostAllocator } else { device.allocator() };
-        Buffer::from_tensor(tensor).to(allocator).unwrap()
-    };
+    let there = |tensor: &Tensor, place| brought(tensor, place, &**device);
     let pages = SEQUENCES * POSITIONS.div_ceil(page_size);
     let places: Vec<DeviceRef> = model.input_devices().into_iter().collect();
     let cache = there(&Tensor::zeros(dtype, [pages, 2, 2, KV_HEADS, page_size * DIMS]), places[0]);

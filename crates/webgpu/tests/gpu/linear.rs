@@ -5,9 +5,9 @@ use std::sync::Arc;
 use engine::{CompileOptions, Device, InferenceSession, Placement, WeightsRegistry};
 use graph::Graph;
 use tensor::blocks::random_blocks;
-use tensor::{AlignedBytes, Allocator, Buffer, Bytes, DType, HostAllocator, Tensor, bf16, f16};
+use tensor::{AlignedBytes, Bytes, DType, Tensor, bf16, f16};
 
-use crate::adapter::{adapter, cpu, least_adapter};
+use crate::adapter::{adapter, cpu, is_there_alone, least_adapter, on_adapter, placed};
 
 const COLUMNS: usize = 1536;
 const ROWS: usize = 37;
@@ -56,16 +56,10 @@ fn run(
     };
     let compiled =
         session.compile_with(graph, &CompileOptions { placement, ..CompileOptions::default() }).unwrap();
-    assert!(!compiled.to_string().contains("(host: "), "{compiled}");
+    assert!(is_there_alone(&compiled), "{compiled}");
     let model = session.init(&compiled, weights).unwrap();
-    let there = |(input, place): (&Tensor, graph::DeviceRef)| {
-        let allocator: &dyn Allocator =
-            if place == graph::DeviceRef::Cpu { &HostAllocator } else { device.allocator() };
-        Buffer::from_tensor(input).to(allocator).unwrap()
-    };
     let outputs = |inputs: &Vec<Tensor>| {
-        let buffers: Vec<Buffer> = inputs.iter().zip(model.input_devices()).map(there).collect();
-        let outputs = model.execute(&buffers).unwrap();
+        let outputs = model.execute(&placed(&model, inputs, &**device)).unwrap();
         outputs.iter().flat_map(|output| output.to_tensor().unwrap().to_vec::<f32>()).collect()
     };
     inputs.iter().map(outputs).collect()
@@ -149,6 +143,26 @@ fn weights_may_be_computed() {
         let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-5 * columns as f32 + 1e-6);
         assert!(close, "{dtype} {tokens} {rows} {columns} {function}: {there:?}, expected {here:?}");
     }
+}
+
+#[test]
+fn blocks_that_are_no_weights_are_multiplied_on_the_host() {
+    let Some(device) = adapter() else { return };
+    let graph = Graph::parse("graph g(%x: f32[n, 64], %w: q8_0[33, 64]) { %y = linear(%x, %w) return %y }");
+    let (graph, session) = (graph.unwrap(), InferenceSession::new([Arc::clone(&device), cpu()]).unwrap());
+    let compiled = session.compile_with(&graph, &on_adapter()).unwrap();
+    let reason = "(host: gpu:0 reads no computed weight of q8_0)";
+    assert!(compiled.to_string().contains(reason), "{compiled}");
+    let inputs = [Tensor::from_slice([3, 64], &floats(1, 3 * 64)), weight(DType::Q8_0, 2, 33, 64)];
+    let results = |session: &InferenceSession| {
+        let model = session.init(&session.compile_with(&graph, &on_adapter()).unwrap(), &()).unwrap();
+        let outputs = model.execute(&placed(&model, &inputs, &*device)).unwrap();
+        outputs[0].to_tensor().unwrap().to_vec::<f32>()
+    };
+    let here = InferenceSession::new([cpu()]).unwrap();
+    let model = here.load(&graph, &()).unwrap();
+    let expected = model.execute(&placed(&model, &inputs, &*cpu())).unwrap();
+    assert_eq!(results(&session), expected[0].to_tensor().unwrap().to_vec::<f32>());
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::env;
 use std::sync::Arc;
 
 use conformance::Problem;
-use engine::{CompileOptions, Device, InferenceSession, Model, Placement};
-use graph::{DeviceRef, Graph, Kind};
-use tensor::{Allocator, Buffer, DeviceSpec, HostAllocator, Tensor};
+use engine::{Device, InferenceSession, Model};
+use graph::{Graph, Kind};
+use tensor::{Buffer, Tensor};
 
-use crate::adapter::{adapter, cpu, least_adapter};
+use crate::adapter::{adapter, cpu, is_there_alone, least_adapter, on_adapter, placed};
 
 /// The outputs of a model, and what its buffers hold then.
 fn run(
@@ -19,14 +19,7 @@ fn run(
     inputs: &[Tensor],
     device: &dyn Device,
 ) -> Result<(Vec<Tensor>, Vec<Tensor>), String> {
-    let there = |(input, place): (&Tensor, DeviceRef)| {
-        let allocator: &dyn Allocator = match place {
-            DeviceRef::Cpu => &HostAllocator,
-            DeviceRef::Gpu(_) => device.allocator(),
-        };
-        Buffer::from_tensor(input).to(allocator).unwrap()
-    };
-    let buffers: Vec<Buffer> = inputs.iter().zip(model.input_devices()).map(there).collect();
+    let buffers = placed(model, inputs, device);
     let outputs = model.execute(&buffers).map_err(|error| error.to_string())?;
     let is_buffer = |(_, input): &(&Buffer, &graph::Input)| graph.ty(input.value).kind == Kind::Buffer;
     let written = buffers.iter().zip(graph.inputs()).filter(is_buffer);
@@ -37,14 +30,12 @@ fn run(
 
 /// Runs a problem; the error says what is wrong. Gives whether no step of it ran on the host.
 fn solve(problem: &Problem, session: &InferenceSession, device: &dyn Device) -> Result<bool, String> {
-    let on = Placement::On(DeviceSpec::accelerator(0).expect("a number"));
-    let options = CompileOptions { placement: on, ..CompileOptions::default() };
     let (graph, weights) = (problem.graph(), |name: &str| problem.weight(name));
-    let compiled = session.compile_with(&graph, &options).map_err(|error| error.to_string())?;
+    let compiled = session.compile_with(&graph, &on_adapter()).map_err(|error| error.to_string())?;
     let model = session.init(&compiled, &weights).map_err(|error| error.to_string())?;
     let (outputs, buffers) = run(&model, &graph, &problem.arguments(), device)?;
     problem.check(&outputs, &buffers)?;
-    Ok(!compiled.to_string().contains("(host: "))
+    Ok(is_there_alone(&compiled))
 }
 
 /// Runs the problems, or those of the ops that the variable `PROBLEMS` lists, and gives for each op how many ran on the

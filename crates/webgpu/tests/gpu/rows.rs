@@ -1,10 +1,10 @@
 //! Ops of rows on an adapter: they are those of the references at any width, and a row has the same bits in every batch.
 
-use engine::{CompileOptions, InferenceSession, Model, Placement};
+use engine::{InferenceSession, Model};
 use graph::Graph;
-use tensor::{Buffer, DType, DeviceSpec, Tensor, bf16, f16};
+use tensor::{Buffer, DType, Tensor, bf16, f16};
 
-use crate::adapter::{adapter, cpu};
+use crate::adapter::{adapter, compile_there, cpu};
 
 /// Operations on `%x [n, columns]`, `%w [columns]` and `%b [columns]`, and the dtypes that they are tried with.
 const OPERATIONS: &[(&str, &[DType])] = &[
@@ -110,11 +110,7 @@ fn check(operation: &str, dtype: DType, columns: usize, session: &InferenceSessi
          {results_of} = {operation}\nreturn {results_of}\n}}"
     );
     let graph = Graph::parse(&text).unwrap();
-    let on = Placement::On(DeviceSpec::accelerator(0).unwrap());
-    let options = CompileOptions { placement: on, ..CompileOptions::default() };
-    let compiled = session.compile_with(&graph, &options).unwrap();
-    assert!(!compiled.to_string().contains("(host: "), "{compiled}");
-    let model = session.init(&compiled, &|_: &str| None).unwrap();
+    let model = session.init(&compile_there(session, &graph), &|_: &str| None).unwrap();
     let all = results(&graph, &model, dtype, columns, ROWS[0]);
     for &n in &ROWS[1..] {
         for (all, some) in all.iter().zip(results(&graph, &model, dtype, columns, n)) {

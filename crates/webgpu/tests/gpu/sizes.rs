@@ -1,10 +1,10 @@
 //! Graphs with sizes of run time on an adapter: moves and functions of elements at any size are those of the references.
 
-use engine::{CompileOptions, InferenceSession, Placement};
+use engine::InferenceSession;
 use graph::Graph;
-use tensor::{AlignedBytes, Buffer, Bytes, DType, DeviceSpec, Shape, Tensor};
+use tensor::{AlignedBytes, Buffer, Bytes, DType, Shape, Tensor};
 
-use crate::adapter::{adapter, cpu, least_adapter};
+use crate::adapter::{adapter, compile_there, cpu, least_adapter};
 
 /// Operations on `%x [n, 3, 5]` and `%y [n, 1, 5]`; those of the last line give the results.
 const GRAPHS: &[&str] = &[
@@ -43,11 +43,7 @@ fn check(text: &str, dtype: DType, session: &InferenceSession, sizes: &[usize]) 
     let text =
         format!("graph g(%x: {dtype}[n, 3, 5], %y: {dtype}[n, 1, 5]) {{\n{text}\nreturn {results}\n}}");
     let graph = Graph::parse(&text).unwrap();
-    let on = Placement::On(DeviceSpec::accelerator(0).unwrap());
-    let options = CompileOptions { placement: on, ..CompileOptions::default() };
-    let compiled = session.compile_with(&graph, &options).unwrap();
-    assert!(!compiled.to_string().contains("(host: "), "{compiled}");
-    let model = session.init(&compiled, &|_: &str| None).unwrap();
+    let model = session.init(&compile_there(session, &graph), &|_: &str| None).unwrap();
     for &n in sizes {
         let inputs = [numbers(dtype, [n, 3, 5], 1), numbers(dtype, [n, 1, 5], 7)];
         let expected = graph.evaluate(&inputs, &|_| None).unwrap().outputs;
@@ -60,7 +56,7 @@ fn check(text: &str, dtype: DType, session: &InferenceSession, sizes: &[usize]) 
     }
 }
 
-/// Small numbers that every operation above computes without rounding.
+/// Gives small whole numbers, of which the operations above compute exact results.
 fn numbers(dtype: DType, shape: [usize; 3], seed: usize) -> Tensor {
     let shape = Shape::new(&shape);
     let number = |i: usize| ((i * 29 + seed) % 31) as f32 - 15.0;
