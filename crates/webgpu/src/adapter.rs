@@ -40,7 +40,7 @@ struct Found {
     adapters: Vec<Adapter>,
     /// The names of the others.
     others: Vec<String>,
-    /// What [`CHOICE`] says, if that is no choice.
+    /// Says why the value of [`CHOICE`] is refused, if it is.
     unknown: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl Adapters {
         Ok(Arc::new(WebGpu::new(self.open_new(id, |_| wgpu::Limits::default())?, host)))
     }
 
-    /// Opens an adapter with these of its limits.
+    /// Opens an adapter anew, with the limits that a function chooses.
     pub(crate) fn open_new(
         &self,
         id: usize,
@@ -158,7 +158,7 @@ fn rank(info: &AdapterInfo) -> (usize, bool) {
     (kind.unwrap_or(kinds.len()), info.backend != Backend::Vulkan)
 }
 
-/// What two adapters of the same card have in common; none where the card has no address.
+/// Identifies the card of an adapter by its PCI address, under which each driver finds it; `None` if it has none.
 fn card(info: &AdapterInfo) -> Option<(u32, u32, String)> {
     let address = info.device_pci_bus_id.clone();
     (!address.is_empty()).then_some((info.vendor, info.device, address))

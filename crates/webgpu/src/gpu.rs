@@ -27,7 +27,7 @@ pub(crate) struct Gpu {
     failure: Arc<OnceLock<String>>,
     /// By the text of the shader.
     pipelines: Mutex<HashMap<String, Arc<Pipeline>>>,
-    /// A buffer that the host can read, for the next copy to the host.
+    /// Holds the buffer that the last read went through, which the next one can use.
     pub(crate) staging: Mutex<Option<Buffer>>,
 }
 
@@ -64,7 +64,7 @@ impl Gpu {
         Ok(Arc::new(Gpu { spec, info, limits, device, queue, failure, pipelines, staging }))
     }
 
-    /// Fails if anything failed on the device before.
+    /// Fails with the first error that the driver reported, if it reported one.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.failure.get() {
             None => Ok(()),
@@ -84,7 +84,7 @@ impl Gpu {
         self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size)
     }
 
-    /// A buffer for values or weights, all zero, of at least as many bytes, which are a multiple of 4.
+    /// Makes a buffer for values or weights, all zero. Its size is rounded up, so that copies of whole words fit.
     pub(crate) fn buffer(&self, bytes: usize) -> Result<Buffer, Error> {
         self.check()?;
         let size = (bytes as u64).next_multiple_of(16).max(16);

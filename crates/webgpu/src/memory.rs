@@ -58,9 +58,10 @@ impl WebGpuMemory {
     fn read_words(&self, from: usize, into: &mut [u8]) -> Result<(), Error> {
         let gpu = self.gpu();
         gpu.check()?;
-        let mut kept = lock(&gpu.staging);
         let size = into.len() as u64;
-        let staging = match kept.take().filter(|staging| staging.size() >= size) {
+        // Taken out, so that reads of other threads do not wait for this one.
+        let kept = lock(&gpu.staging).take();
+        let staging = match kept.filter(|staging| staging.size() >= size) {
             Some(staging) => staging,
             None => gpu.device.create_buffer(&BufferDescriptor {
                 label: None,
@@ -79,7 +80,7 @@ impl WebGpuMemory {
         into.copy_from_slice(&mapped);
         drop(mapped);
         staging.unmap();
-        *kept = Some(staging);
+        *lock(&gpu.staging) = Some(staging);
         Ok(())
     }
 
@@ -117,18 +118,15 @@ impl WebGpuMemory {
         from: &WebGpuMemory,
         [start, to, len]: [u64; 3],
         encoder: &mut wgpu::CommandEncoder,
-    ) {
+    ) -> Result<(), Error> {
         if self.buffer != from.buffer {
-            return encoder.copy_buffer_to_buffer(&from.buffer, start, &self.buffer, to, len);
+            encoder.copy_buffer_to_buffer(&from.buffer, start, &self.buffer, to, len);
+            return Ok(());
         }
-        let between = self.gpu().device.create_buffer(&BufferDescriptor {
-            label: None,
-            size: len,
-            usage: BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+        let between = self.gpu().buffer(len as usize)?;
         encoder.copy_buffer_to_buffer(&self.buffer, start, &between, 0, len);
         encoder.copy_buffer_to_buffer(&between, 0, &self.buffer, to, len);
+        Ok(())
     }
 }
 
@@ -181,7 +179,7 @@ impl FarMemory for WebGpuMemory {
             let is_whole = start.is_multiple_of(4) && to.is_multiple_of(4);
             let words = if is_whole { len / 4 * 4 } else { 0 };
             if words > 0 {
-                self.copy_words(from, [start, to, words].map(|bytes| bytes as u64), &mut encoder);
+                self.copy_words(from, [start, to, words].map(|bytes| bytes as u64), &mut encoder)?;
             }
             if words < len {
                 gpu.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);

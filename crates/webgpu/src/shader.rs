@@ -89,7 +89,7 @@ fn declare(text: &mut String, index: usize, name: &str, dtype: DType, access: Ac
     }
 }
 
-/// Elements of two words.
+/// Declares a binding whose elements have two words each.
 fn declare_pairs(text: &mut String, name: &str, access: Access) {
     let word = |k: u32| format!("{name}_words[2u * (p.{name}_at + i) + {k}u]");
     let (low, high) = (word(0), word(1));
@@ -99,7 +99,7 @@ fn declare_pairs(text: &mut String, name: &str, access: Access) {
     }
 }
 
-/// Elements of which a word holds two or four. The dtypes that kernels do not read as elements are bytes here.
+/// Declares a binding of which a word holds two or four elements. Dtypes that kernels do not compute with count as bytes.
 fn declare_parts(text: &mut String, name: &str, dtype: DType, access: Access) {
     let (count, ty, read, written) = match dtype {
         DType::F16 => (2, "f32", "f16_of(bits)", "f16_bits(v)"),

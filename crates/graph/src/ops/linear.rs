@@ -54,6 +54,18 @@ impl Linear {
         weights.saturating_add(1 + usize::from(self.norm.is_some()) + usize::from(self.residual))
     }
 
+    /// What names of kernels say of a layer with weights of these dtypes, such as `q4_k`, `norm` and `silu`.
+    pub fn label(&self, dtypes: &[DType]) -> Vec<String> {
+        let dtypes: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
+        let mut parts = vec![dtypes.join("+")];
+        parts.extend(self.norm.map(|_| "norm".to_string()));
+        parts.extend(self.bias.then(|| "bias".to_string()));
+        let function = self.gate.or(self.activation);
+        parts.extend(function.map(|function| crate::Op::from(function).name().to_string()));
+        parts.extend(self.residual.then(|| "residual".to_string()));
+        parts
+    }
+
     /// The operands by role.
     ///
     /// # Panics

@@ -166,8 +166,8 @@ impl Models {
         Ok(())
     }
 
-    /// Divides the memory of each device among the caches of models that do not fit next to each other as they are planned,
-    /// so that they do. If even the smallest caches do not, the models stay as they are, and make room for each other.
+    /// Makes caches smaller on each device whose models do not fit into its memory together, until they do. If even the
+    /// smallest caches are too large, the models stay as they are, and make room for each other.
     ///
     /// # Errors
     /// If one cannot run here.

@@ -289,7 +289,7 @@ impl Residency {
         }
     }
 
-    /// The model that is not in memory and has the oldest request, on a device that is not full.
+    /// Finds the absent model with the oldest request, of those whose device is not full.
     fn next_wanted(&self, full: &BTreeSet<DeviceSpec>) -> Option<ModelKey> {
         let is_absent =
             |model: &Resident| model.state == State::Absent && !full.contains(&model.terms.device);

@@ -1,4 +1,4 @@
-//! A new buffer: zeros, word by word.
+//! Fills a new buffer with zeros, word by word.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Functions of elements, alone and one after another, printed as a shader that reads each operand and writes the result once.
+//! Computes functions of elements, alone or fused into a program: one shader reads each operand once and writes the result once.
 //!
 //! Each step rounds to its own dtype, as the CPU does.
 
@@ -107,7 +107,7 @@ impl ElementwiseKernel {
         Some(text + &format!("return t{};\n}}\n", self.steps.len() - 1))
     }
 
-    /// The name and the dtype of a value.
+    /// Gives the variable that holds an operand or the result of a step, and its dtype.
     fn value(&self, source: ElementSource) -> (String, DType) {
         match source {
             ElementSource::Operand(i) => (format!("v{i}"), self.operands[i]),

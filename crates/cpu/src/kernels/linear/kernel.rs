@@ -78,13 +78,7 @@ struct LinearKernel {
 
 impl Kernel for LinearKernel {
     fn name(&self) -> String {
-        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
-        let mut parts = vec![dtypes.join("+")];
-        parts.extend(self.op.norm.map(|_| "norm".to_string()));
-        parts.extend(self.op.bias.then(|| "bias".to_string()));
-        let function = self.op.gate.or(self.op.activation);
-        parts.extend(function.map(|function| graph::Op::from(function).name().to_string()));
-        parts.extend(self.op.residual.then(|| "residual".to_string()));
+        let mut parts = self.op.label(&self.dtypes);
         parts.extend(is_widened(self.exact, &self.dtypes).then(|| "exact".to_string()));
         format!("linear[{}].{}", parts.join(", "), self.variant.name)
     }

@@ -92,14 +92,7 @@ impl LinearKernel {
 
 impl FarKernel for LinearKernel {
     fn name(&self) -> String {
-        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
-        let mut parts = vec![dtypes.join("+")];
-        parts.extend(self.op.norm.map(|_| "norm".to_string()));
-        parts.extend(self.op.bias.then(|| "bias".to_string()));
-        let function = self.op.gate.or(self.op.activation);
-        parts.extend(function.map(|function| graph::Op::from(function).name().to_string()));
-        parts.extend(self.op.residual.then(|| "residual".to_string()));
-        format!("linear[{}].webgpu", parts.join(", "))
+        format!("linear[{}].webgpu", self.op.label(&self.dtypes).join(", "))
     }
 
     fn scratch(&self, inputs: &[Shape], outputs: &[Shape]) -> usize {
