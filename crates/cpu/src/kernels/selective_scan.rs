@@ -196,8 +196,7 @@ fn scan_rows<S: Simd, const V: usize, const OF_HEADS: bool>(
         }
         for (v, out) in out.chunks_mut(LANES).enumerate() {
             let sum = s.add(s.add(sums[0][v], sums[1][v]), s.add(sums[2][v], sums[3][v]));
-            // SAFETY: as many as there are.
-            unsafe { s.store_partial(out.as_mut_ptr(), sum, out.len()) };
+            s.store_slice(out, sum);
         }
     }
 }
@@ -275,8 +274,7 @@ impl<'a, S: Simd, const V: usize> Token<'a, S, V> {
 fn load<S: Simd, const V: usize>(s: S, from: &[f32]) -> [S::F32; V] {
     let mut vectors = [s.splat(0.0); V];
     for (vector, from) in vectors.iter_mut().zip(from.chunks(LANES)) {
-        // SAFETY: the chunk has that many values.
-        *vector = unsafe { s.load_partial(from.as_ptr(), from.len()) };
+        *vector = s.load_slice(from);
     }
     vectors
 }

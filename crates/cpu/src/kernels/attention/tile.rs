@@ -838,8 +838,7 @@ fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) 
         let sum = s.splat(state[LANES + row]);
         let values = &state[2 * LANES + row * stride..][..stride];
         for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
-            // SAFETY: a chunk of values has sixteen, and the rest is as long as it says.
-            unsafe { s.store_partial(out.as_mut_ptr(), s.div(s.load(values.as_ptr()), sum), out.len()) };
+            s.store_slice(out, s.div(s.load_slice(values), sum));
         }
     }
 }

@@ -285,8 +285,7 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                 [*top, *bottom] = back(s, column);
             }
             let bias = match bias {
-                // SAFETY: the slice has `count` values.
-                Some(bias) => unsafe { s.load_partial(bias[channel..][..count].as_ptr(), count) },
+                Some(bias) => s.load_slice(&bias[channel..][..count]),
                 None => s.splat(0.0),
             };
             for (i, line) in [top, bottom].into_iter().enumerate() {
@@ -298,8 +297,7 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                         // SAFETY: these positions and channels are this part's alone.
                         let to = unsafe { job.out.part(start..start + count) };
                         let result = s.max(least, s.add(lanes, bias));
-                        // SAFETY: `to` has `count` elements.
-                        unsafe { s.store_partial(to.as_mut_ptr(), result, count) };
+                        s.store_slice(to, result);
                         operands::activate(*activation, to);
                     }
                 }

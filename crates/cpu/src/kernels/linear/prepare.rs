@@ -168,8 +168,7 @@ pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
         }
     }
     for (chunk, sum) in groups.remainder().chunks(16).zip(&mut sums) {
-        // SAFETY: the chunk gives its own length, which is at most that of a vector.
-        let value = unsafe { s.load_partial(chunk.as_ptr(), chunk.len()) };
+        let value = s.load_slice(chunk);
         *sum = s.fma(value, value, *sum);
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) / row.len() as f32
