@@ -5,10 +5,11 @@ use std::path::Path;
 use tensor::{DType, Tensor};
 use weights::{Format, QuantizationConfig, Weights};
 
+use crate::companions::CONFIG;
 use crate::{Error, SupportedEncoding};
 
 /// The largest `config.json` that is looked at.
-const MAX_CONFIG: u64 = 1 << 20;
+pub(crate) const MAX_CONFIG: u64 = 1 << 20;
 
 /// The encoding of a model's files, from their tensors and metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,12 +196,12 @@ fn words_encoding(weights: &Weights, stem: &str, tensor: &Tensor) -> Option<(DTy
 
 /// Why files cannot be run, according to the `config.json` next to them.
 fn refused_beside(files: &[impl AsRef<Path>]) -> Option<String> {
-    let path = files.first()?.as_ref().with_file_name("config.json");
+    let path = files.first()?.as_ref().with_file_name(CONFIG);
     if path.metadata().ok()?.len() > MAX_CONFIG {
         return None;
     }
     let json = std::fs::read_to_string(&path).ok()?;
-    QuantizationConfig::from_hugging_face("config.json", &json).err().map(|error| error.to_string())
+    QuantizationConfig::from_hugging_face(CONFIG, &json).err().map(|error| error.to_string())
 }
 
 /// The encoding that GGUF metadata declare: `general.file_type`, numbered as llama.cpp's `llama_ftype`. Or that of what is repacked,

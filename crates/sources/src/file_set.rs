@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use weights::file_name::{index_of_shard, shard_sets, shards_of};
 use weights::{Format, WeightFile, Weights};
 
-use crate::hub::{Progress, WebFile, index_of, parts_of, sets};
-use crate::pull::{Beside, CONFIG, PlannedFile, companions};
+use crate::companions::{CONFIG, Companions};
+use crate::hub::{Progress, WebFile};
+use crate::named::WEIGHTS_SUFFIXES;
+use crate::pull::PlannedFile;
 use crate::repo::HuggingFaceRepo;
 use crate::{Error, RepoType, SupportedEncoding, WeightsFormat};
 
@@ -173,7 +176,7 @@ impl FileSet {
         let format = weights_format(&self.weight_path())?;
         match format {
             WeightsFormat::Pytorch => return Ok(None),
-            WeightsFormat::Gguf if sets(self.file_names()).len() > 1 => {
+            WeightsFormat::Gguf if shard_sets(self.file_names()).len() > 1 => {
                 return Err(several_models(&self.weight_path()));
             }
             _ => {}
@@ -195,7 +198,7 @@ impl FileSet {
         let Home::Repo(repo) = &self.home else { return Ok(()) };
         let config = self.config_name(repo)?;
         let folder = config.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let names = companions(repo, Beside::Modules, true, folder)?;
+        let names = repo.companions(Companions::Modules, true, folder)?;
         repo.download_all(&names, self.force_download, &|_| ()).map(drop)
     }
 
@@ -233,10 +236,10 @@ impl FileSet {
             return Ok(below(&repo.place(), inner));
         }
         let is_own = self.repo.as_ref().is_some_and(|weights| weights.is(repo));
-        let beside = if is_own && carried { Beside::Settings } else { Beside::Everything };
+        let companions = if is_own && carried { Companions::Settings } else { Companions::All };
         let lacks_config = !carried && repo.cached(&config)?.is_none();
         let ask = self.force_download || lacks_config || is_own && !self.are_here()?;
-        let names = companions(repo, beside, ask, inner)?;
+        let names = repo.companions(companions, ask, inner)?;
         if !carried && !names.contains(&config) {
             return Err(repo.missing(&config));
         }
@@ -266,11 +269,7 @@ impl FileSet {
 
     /// The format that the name of the first promises.
     fn format(&self) -> Option<WeightsFormat> {
-        WeightsFormat::from_file_name(match self.weights.first()? {
-            WeightLocation::Here(path) => path,
-            WeightLocation::InRepo(name) => Path::new(name),
-            WeightLocation::Web(file) => Path::new(file.name()),
-        })
+        WeightsFormat::from_file_name(self.weight_path().first()?)
     }
 
     /// The folder of the model's file, or of the weights.
@@ -330,10 +329,10 @@ impl FileSet {
     /// Adds a file, and those that are parts of the same set; none of them twice.
     pub(crate) fn add(&mut self, place: WeightLocation) {
         let parts = match &place {
-            WeightLocation::InRepo(name) => parts_of(name).into_iter().map(WeightLocation::InRepo).collect(),
+            WeightLocation::InRepo(name) => shards_of(name).into_iter().map(WeightLocation::InRepo).collect(),
             WeightLocation::Web(_) => vec![place],
             WeightLocation::Here(path) => match path.file_name().and_then(|name| name.to_str()) {
-                Some(name) => parts_of(name)
+                Some(name) => shards_of(name)
                     .iter()
                     .map(|part| WeightLocation::Here(path.with_file_name(part)))
                     .collect(),
@@ -393,9 +392,7 @@ pub fn weights_format(paths: &[PathBuf]) -> Result<WeightsFormat, Error> {
     let wrong = |fix: &str| Err(Error::Field { field: "weight_path", value: listed(paths), fix: fix.into() });
     let formats: Vec<_> = paths.iter().map(WeightsFormat::from_file_name).collect();
     match formats.first() {
-        _ if formats.contains(&None) => {
-            wrong("give files that end in .gguf, .safetensors, .bin, .pt or .pth")
-        }
+        _ if formats.contains(&None) => wrong(&format!("give files that end in {WEIGHTS_SUFFIXES}")),
         Some(Some(first)) if formats.iter().all(|format| format == &Some(*first)) => Ok(*first),
         Some(_) => wrong("give files of one format"),
         None => Err(Error::Field {
@@ -418,13 +415,12 @@ fn several_models(paths: &[PathBuf]) -> Error {
 /// The index of a sharded checkpoint: the one named after its files, or one that lists them.
 fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
     let name = files.first()?.file_name()?.to_str()?;
-    let named = index_of(name).map(|index| files[0].with_file_name(index));
+    let named = index_of_shard(name).map(|index| files[0].with_file_name(index));
     if let Some(index) = named.filter(|index| index.is_file()) {
         return Some(index);
     }
-    let mut lists = ["model.safetensors", "pytorch_model.bin"]
-        .iter()
-        .map(|usual| files[0].with_file_name(format!("{usual}.index.json")));
+    let formats = [Format::Safetensors, Format::PyTorch];
+    let mut indexes = formats.map(|format| files[0].with_file_name(format.default_index())).into_iter();
     let is_of = |index: &PathBuf| {
         index.is_file()
             && weights::shards(index).is_ok_and(|shards| {
@@ -432,7 +428,7 @@ fn index_beside(files: &[PathBuf]) -> Option<PathBuf> {
                     && shards.iter().all(|shard| files.contains(shard) || !shard.is_file())
             })
     };
-    lists.find(is_of)
+    indexes.find(is_of)
 }
 
 /// The name of a file in a repository.

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
-mod choose;
+mod companions;
 mod content;
 mod encoding;
 mod error;
@@ -20,18 +20,18 @@ mod pull;
 mod repo;
 
 pub use bytes::MemoryBytes;
-pub use choose::Wanted;
+pub use companions::{is_beside_weights, is_settings};
 pub use content::Content;
 pub use encoding::{QuantizationEncoding, SupportedEncoding};
 pub use error::Error;
 pub use file_set::{FileSet, LocalFiles, weights_format};
 pub use hub::{
     CacheContents, CachedRepo, Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot, Token, file_path,
-    is_repo_id, sets,
+    is_repo_id,
 };
 pub use locate::{ModelRequest, locate};
 pub use name::{ModelName, RepoName};
 pub use named::{RepoType, UnknownName, WeightsFormat};
 pub use nearest::nearest;
-pub use pull::{PlannedFile, Pull, is_beside_weights};
-pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions};
+pub use pull::{PlannedFile, Pull};
+pub use repo::{FilesByFormat, HuggingFaceRepo, RepoOptions, Wanted};

@@ -3,11 +3,12 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use crate::choose::{Choice, Several, Wanted, choose};
+use weights::file_name::index_of_shard;
+
 use crate::file_set::{FileSet, Home, WeightLocation, portable};
-use crate::hub::{Hub, WebFile, file_path, index_of, is_repo_id};
+use crate::hub::{Hub, WebFile, file_path, is_repo_id};
 use crate::name::{ModelName, is_of_hub};
-use crate::repo::{HuggingFaceRepo, RepoOptions};
+use crate::repo::{HuggingFaceRepo, RepoOptions, Several, Wanted, choose};
 use crate::{Error, RepoType, SupportedEncoding, WeightsFormat};
 
 /// A request for a model: its name, and the settings that select its files.
@@ -164,7 +165,7 @@ impl<'r> Locator<'r> {
 
     /// Adds a file of a repository. All must be of one.
     fn add_of(&mut self, repo: Arc<HuggingFaceRepo>, name: &str) -> Result<(), Error> {
-        if let Some(index) = index_of(name)
+        if let Some(index) = index_of_shard(name)
             && (repo.cached(&index)?.is_some() || repo.cached(name)?.is_none() && repo.file_exists(&index)?)
         {
             self.set.index = Some(index);
@@ -188,8 +189,8 @@ impl<'r> Locator<'r> {
     fn choose(&mut self, repo: Arc<HuggingFaceRepo>) -> Result<(), Error> {
         let ModelRequest { encoding, label, .. } = self.request;
         let wanted = Wanted { encoding: *encoding, label: label.clone(), ..Wanted::default() };
-        let Choice { model, passed_over } = choose(&repo, &wanted, Several::Best).map_err(as_field_error)?;
-        let passed_over = passed_over.iter().map(|file| format!("a file of {repo} is ignored: {file}"));
+        let model = choose(&repo, &wanted, Several::Best).map_err(as_field_error)?;
+        let passed_over = model.passed_over.iter().map(|file| format!("a file of {repo} is ignored: {file}"));
         self.set.warnings.extend(passed_over);
         match (repo.repo_type(), repo.folder()) {
             (RepoType::Local, Some(root)) => {

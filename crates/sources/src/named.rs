@@ -112,20 +112,13 @@ named! { "format of weights",
     }
 }
 
+/// The suffixes of weights files, for messages.
+pub(crate) const WEIGHTS_SUFFIXES: &str = ".gguf, .safetensors, .bin, .pt or .pth";
+
 impl WeightsFormat {
     /// The format that a file's name promises: `.gguf`, `.safetensors`, or `.bin`, `.pt`, `.pth`.
     pub fn from_file_name(name: impl AsRef<Path>) -> Option<WeightsFormat> {
-        let suffix = name.as_ref().extension()?.to_str()?.to_ascii_lowercase();
-        WeightsFormat::ALL.iter().copied().find(|format| format.suffixes().contains(&suffix.as_str()))
-    }
-
-    /// The suffixes of its files.
-    pub fn suffixes(self) -> &'static [&'static str] {
-        match self {
-            WeightsFormat::Gguf => &["gguf"],
-            WeightsFormat::Safetensors => &["safetensors"],
-            WeightsFormat::Pytorch => &["bin", "pt", "pth"],
-        }
+        weights::Format::from_name(name).map(WeightsFormat::from)
     }
 }
 
@@ -135,6 +128,16 @@ impl From<weights::Format> for WeightsFormat {
             weights::Format::Gguf => WeightsFormat::Gguf,
             weights::Format::Safetensors => WeightsFormat::Safetensors,
             weights::Format::PyTorch => WeightsFormat::Pytorch,
+        }
+    }
+}
+
+impl From<WeightsFormat> for weights::Format {
+    fn from(format: WeightsFormat) -> weights::Format {
+        match format {
+            WeightsFormat::Gguf => weights::Format::Gguf,
+            WeightsFormat::Safetensors => weights::Format::Safetensors,
+            WeightsFormat::Pytorch => weights::Format::PyTorch,
         }
     }
 }

@@ -4,13 +4,10 @@ use std::path::PathBuf;
 
 use regex::Regex;
 
-use crate::choose::{Several, Wanted, choose};
+use crate::Error;
+use crate::companions::{CONFIG, Companions};
 use crate::hub::{Hub, Progress};
-use crate::repo::{HuggingFaceRepo, ModelFiles};
-use crate::{Error, WeightsFormat};
-
-/// The configuration of a model whose weights do not contain it.
-pub(crate) const CONFIG: &str = "config.json";
+use crate::repo::{HuggingFaceRepo, ModelFiles, Several, Wanted, choose};
 
 /// The files to download from a repository, and which of them are cached.
 #[derive(Debug)]
@@ -55,7 +52,7 @@ impl Pull {
     /// If the repository has no match, or several.
     pub fn plan(repo: HuggingFaceRepo, wanted: &Wanted) -> Result<Pull, Error> {
         let (names, weights) = if wanted.files.is_empty() {
-            let model = choose(&repo, wanted, Several::Refuse)?.model;
+            let model = choose(&repo, wanted, Several::Refuse)?;
             (names(&repo, &model, wanted.force_download)?, model.files.len())
         } else {
             (matching(&repo, &wanted.files)?, 0)
@@ -114,87 +111,14 @@ impl Pull {
 
 /// The names of the files next to a model's weights, then of the weights.
 fn names(repo: &HuggingFaceRepo, model: &ModelFiles, force: bool) -> Result<Vec<String>, Error> {
-    let beside = Beside::of(model.format);
-    let mut ask = force || beside == Beside::Everything && repo.cached(CONFIG)?.is_none();
-    for name in &model.files {
-        ask |= repo.cached(name)?.is_none();
-    }
-    let mut names = companions(repo, beside, ask, model.folder())?;
+    let companions = Companions::for_format(model.format);
+    let lacks_config = companions == Companions::All && repo.cached(CONFIG)?.is_none();
+    let ask = force || lacks_config | repo.lacks(&model.files)?;
+    let mut names = repo.companions(companions, ask, model.folder())?;
     names.extend(model.index.clone());
     names.sort();
     names.extend(model.files.iter().cloned());
     Ok(names)
-}
-
-/// Which files a model needs besides its weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Configuration, tokenizer and templates.
-    Everything,
-    /// Only the sampling defaults: GGUF files contain the rest.
-    Settings,
-    /// Only the later stages of a model, which say what it is for.
-    Modules,
-}
-
-impl Beside {
-    /// The files that weights of a format need.
-    pub(crate) fn of(format: WeightsFormat) -> Beside {
-        if format == WeightsFormat::Gguf { Beside::Settings } else { Beside::Everything }
-    }
-
-    fn has(self, name: &str) -> bool {
-        match self {
-            Beside::Settings => [CONFIG, "generation_config.json"].contains(&name),
-            Beside::Everything => is_beside_weights(name),
-            Beside::Modules => {
-                let has_weights = name.ends_with(".safetensors") || name.ends_with(".bin");
-                name == "modules.json" || name.contains('/') && is_beside_weights(name) && !has_weights
-            }
-        }
-    }
-}
-
-/// The names of files other than weights, at the top level and in `folder`: those on the hub if `ask` is set, else the
-/// cached ones. They are downloaded before the weights, so weights in the cache mean that nothing else is missing.
-pub(crate) fn companions(
-    repo: &HuggingFaceRepo,
-    beside: Beside,
-    ask: bool,
-    folder: &str,
-) -> Result<Vec<String>, Error> {
-    let files = if ask {
-        repo.all_files()?
-    } else if repo.trust_remote_code() {
-        // Code may be missing, of a model whose weights were downloaded without it.
-        repo.all_files().or_else(|_| repo.known_files())?
-    } else {
-        repo.known_files()?
-    };
-    let in_folder = |name: &str| {
-        let inner = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
-        inner.is_some_and(|inner| beside.has(inner))
-    };
-    let is_code = |name: &str| repo.trust_remote_code() && name.ends_with(".py");
-    let is_beside =
-        |name: &String| beside.has(name) || is_code(name) || !folder.is_empty() && in_folder(name);
-    Ok(files.into_iter().map(|file| file.name).filter(is_beside).collect())
-}
-
-/// Whether a file is configuration, tokenizer or template.
-pub fn is_beside_weights(name: &str) -> bool {
-    let suffixes = [".json", ".model", ".jinja", ".tiktoken"];
-    let texts = ["merges.txt", "vocab.txt"];
-    match name.rsplit_once('/') {
-        None if name.ends_with(".index.json") => false,
-        None => texts.contains(&name) || suffixes.iter().any(|suffix| name.ends_with(suffix)),
-        Some(("additional_chat_templates", file)) => file.ends_with(".jinja"),
-        // The later stages of a model: `1_Pooling`.
-        Some((folder, file)) => {
-            let files = ["config.json", "model.safetensors", "pytorch_model.bin"];
-            files.contains(&file) && folder.starts_with(|first: char| first.is_ascii_digit())
-        }
-    }
 }
 
 /// The files that names and patterns match; each must match at least one.

@@ -1,7 +1,6 @@
-//! The file formats, and how to tell them apart.
+//! The file formats, and the bytes that they begin with.
 
 use std::fmt;
-use std::path::Path;
 
 /// How a file stores weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,16 +14,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a file's name promises.
-    pub(crate) fn from_name(path: &Path) -> Option<Format> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "gguf" => Some(Format::Gguf),
-            "safetensors" => Some(Format::Safetensors),
-            "bin" | "pt" | "pth" => Some(Format::PyTorch),
-            _ => None,
-        }
-    }
-
     /// The format whose first bytes these are.
     pub(crate) fn from_content(bytes: &[u8]) -> Option<Format> {
         // Local file header or, for an empty archive, the end of the central directory.

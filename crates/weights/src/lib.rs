@@ -23,6 +23,7 @@ mod contents;
 mod error;
 mod file;
 mod file_header;
+pub mod file_name;
 mod format;
 mod gguf;
 mod gptq;

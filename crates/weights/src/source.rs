@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::contents::WeightMap;
 use crate::error::Problem;
+use crate::file_name::{is_index, is_training_state, remove_copies, shards_of};
 use crate::{Error, Format, WeightFile, from_json};
 
 /// The files of one model, in the order they are read. Of a split GGUF set, one part stands for all.
@@ -20,25 +21,6 @@ pub(crate) struct ModelFiles {
 struct IndexFile {
     weight_map: WeightMap,
 }
-
-/// The suffixes of a format's files and, among several models in a folder, the one that is taken.
-struct Layout {
-    suffixes: &'static [&'static str],
-    usual: &'static str,
-}
-
-/// In the order in which a folder with several formats is read.
-const LAYOUTS: &[Layout] = &[
-    Layout { suffixes: &[".safetensors"], usual: "model.safetensors" },
-    Layout { suffixes: &[".gguf"], usual: "model.gguf" },
-    Layout { suffixes: &[".bin", ".pth", ".pt"], usual: "pytorch_model.bin" },
-];
-
-/// Files that training leaves in the folder and that look like weights.
-const NO_WEIGHTS: &[&str] = &["training_args", "optimizer", "scheduler", "scaler", "rng_state"];
-
-/// Mistral's and Meta's own copies of a model that is there in the usual layout too.
-const CONSOLIDATED: &str = "consolidated";
 
 /// The files that the index of a sharded checkpoint lists, all in its folder.
 ///
@@ -76,7 +58,7 @@ impl ModelFiles {
         if path.is_dir() {
             return ModelFiles::in_folder(path);
         }
-        if path.to_string_lossy().ends_with(".index.json") {
+        if is_index(&path.to_string_lossy()) {
             return ModelFiles::from_index(path);
         }
         Ok(ModelFiles { files: vec![path.to_path_buf()], shards: WeightMap::new() })
@@ -104,8 +86,8 @@ impl ModelFiles {
             }
         }
         names.sort();
-        for layout in LAYOUTS {
-            match layout.choose(&names) {
+        for format in Format::BY_PREFERENCE {
+            match choose(format, &names) {
                 Choice::Nothing => {}
                 Choice::Files(files) => {
                     let files = files.into_iter().map(|file| folder.join(file)).collect();
@@ -121,9 +103,6 @@ impl ModelFiles {
     }
 }
 
-/// Sets are not completed beyond this.
-const MAX_SHARDS: usize = 4096;
-
 /// The weight files of one format in a folder.
 #[derive(Debug, PartialEq)]
 enum Choice {
@@ -133,64 +112,30 @@ enum Choice {
     Several(Vec<String>),
 }
 
-impl Layout {
-    /// The one model among the names in a folder: the usual file, an index, or whatever single file or complete
-    /// set of shards there is.
-    fn choose(&self, names: &[String]) -> Choice {
-        let is_weights = |name: &&String| {
-            let lower = name.to_ascii_lowercase();
-            self.suffixes.iter().any(|suffix| lower.ends_with(suffix))
-                && !NO_WEIGHTS.iter().any(|other| name.starts_with(other))
-        };
-        let mut files: Vec<&String> = names.iter().filter(is_weights).collect();
-        if files.iter().any(|name| !name.starts_with(CONSOLIDATED)) {
-            files.retain(|name| !name.starts_with(CONSOLIDATED));
-        }
-        if files.iter().any(|name| *name == self.usual) {
-            return Choice::Files(vec![self.usual.to_string()]);
-        }
-        let index = format!("{}.index.json", self.usual);
-        if names.contains(&index) {
-            return Choice::Index(index);
-        }
-        let mut models = group_shards(&files);
-        match models.len() {
-            0 => Choice::Nothing,
-            1 => Choice::Files(models.remove(0)),
-            _ => Choice::Several(models.into_iter().map(|mut shards| shards.remove(0)).collect()),
-        }
+/// The one model of a format among the names in a folder: the file with the default name, an index, or whatever single
+/// file or set of shards there is. A set that lacks shards is completed with their names, so that opening it names the
+/// one that is missing.
+fn choose(format: Format, names: &[String]) -> Choice {
+    let is_weights = |name: &&String| Format::from_name(name) == Some(format) && !is_training_state(name);
+    let mut files: Vec<&String> = names.iter().filter(is_weights).collect();
+    remove_copies(&mut files, |name| name);
+    if files.iter().any(|name| *name == format.default_name()) {
+        return Choice::Files(vec![format.default_name().to_string()]);
     }
-}
-
-/// Sorted file names, those that are shards of one set together. A set that lacks shards is completed with their
-/// names, so that opening it names the one that is missing.
-fn group_shards(names: &[&String]) -> Vec<Vec<String>> {
+    if names.contains(&format.default_index()) {
+        return Choice::Index(format.default_index());
+    }
     let mut models: Vec<Vec<String>> = Vec::new();
-    for name in names {
-        let count = shard_count(name).filter(|&count| count <= MAX_SHARDS).unwrap_or(1);
-        let first = shard_name(name, 0, count).unwrap_or_else(|| name.to_string());
-        if !models.iter().any(|shards| shards[0] == first) {
-            let rest = (1..count).filter_map(|index| shard_name(name, index, count));
-            models.push([first].into_iter().chain(rest).collect());
+    for shards in files.into_iter().map(|name| shards_of(name)) {
+        if !models.contains(&shards) {
+            models.push(shards);
         }
     }
-    models
-}
-
-/// The name of shard `index` (from 0) of `count`, of the model that `name` is a shard of:
-/// `tiny-00002-of-00003.gguf` → `tiny-00001-of-00003.gguf`. `None` if `name` is not of this form.
-pub(crate) fn shard_name(name: &str, index: usize, count: usize) -> Option<String> {
-    let (stem, suffix) = name.rsplit_once('.')?;
-    let (stem, named_count) = stem.rsplit_once("-of-")?;
-    let (stem, number) = stem.rsplit_once('-')?;
-    let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let fits = five_digits(number) && five_digits(named_count) && named_count.parse() == Ok(count);
-    fits.then(|| format!("{stem}-{:05}-of-{count:05}.{suffix}", index + 1))
-}
-
-/// The number of shards that a shard's name states.
-fn shard_count(name: &str) -> Option<usize> {
-    name.rsplit_once('.')?.0.rsplit_once("-of-")?.1.parse().ok()
+    match models.len() {
+        0 => Choice::Nothing,
+        1 => Choice::Files(models.remove(0)),
+        _ => Choice::Several(models.into_iter().map(|mut shards| shards.remove(0)).collect()),
+    }
 }
 
 /// Whether a name from an index is a plain file name, which cannot lead out of the folder.
@@ -203,10 +148,10 @@ fn is_plain_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn choose(layout: usize, names: &[&str]) -> Choice {
+    fn choose(format: usize, names: &[&str]) -> Choice {
         let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         names.sort();
-        LAYOUTS[layout].choose(&names)
+        super::choose(Format::BY_PREFERENCE[format], &names)
     }
 
     fn files(names: &[&str]) -> Choice {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use blake3::Hasher;
-use sources::{WeightsFormat, is_beside_weights};
+use sources::{WeightsFormat, is_beside_weights, is_settings};
 use weights::WeightFile;
 
 use super::{Identity, Plan, has_tokenizer};
@@ -29,6 +29,7 @@ impl Plan {
         let mut hasher = Hasher::new();
         hasher.update(serde_json::to_string(&identity).expect("an identity is numbers and text").as_bytes());
         checkpoint.weights().files().iter().for_each(|file| add_samples(&mut hasher, file));
+        // Other files next to a GGUF file may be of other models.
         let counts = if has_tokenizer(checkpoint.weights()) { is_settings } else { is_beside_weights };
         add_files_beside(&mut hasher, self.folder(), counts);
         Some(hasher.finalize().to_hex().to_string())
@@ -63,11 +64,6 @@ fn add_samples(hasher: &mut Hasher, file: &WeightFile) {
         let start = (rest.len() - SAMPLE) / (SAMPLES - 1) * index;
         hasher.update(&rest[start..start + SAMPLE]);
     }
-}
-
-/// Whether a file next to a GGUF file with a tokenizer is read. Others in its folder may be of other models.
-fn is_settings(name: &str) -> bool {
-    ["config.json", "generation_config.json"].contains(&name)
 }
 
 /// Adds the files in a folder that count, in the order of their names.

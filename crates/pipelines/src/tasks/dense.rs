@@ -7,7 +7,7 @@ use graph::ops::{Binary, Linear, Unary, Weight};
 use graph::{Graph, Type};
 use serde::Deserialize;
 use tensor::{Buffer, DType, Tensor};
-use weights::Weights;
+use weights::{Format, Weights};
 
 use crate::Error;
 use crate::plan::model_files::sentence_transformers::read;
@@ -72,7 +72,7 @@ impl DenseLayer {
                 return Err(wrong(format!("the activation {class} is not supported; known: {known}")));
             }
         };
-        let files = ["model.safetensors", "pytorch_model.bin"].map(|name| folder.join(name));
+        let files = [Format::Safetensors, Format::PyTorch].map(|format| folder.join(format.default_name()));
         let file = files.iter().find(|path| path.exists()).unwrap_or(&files[0]);
         let weights = Weights::open(file)?;
         let weight = weights.get("linear.weight");

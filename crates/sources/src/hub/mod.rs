@@ -12,7 +12,6 @@ mod remote;
 #[cfg(feature = "hub")]
 mod remote;
 mod settings;
-mod shards;
 #[cfg(all(test, feature = "hub"))]
 mod tests;
 mod web;
@@ -24,9 +23,7 @@ pub(crate) use names::decoded;
 pub use names::{Repo, file_path, is_repo_id};
 pub use progress::Progress;
 pub use settings::{Hub, Token};
-pub use shards::sets;
 
 pub(crate) use cache::{MAX_DEPTH, list_files};
 pub(crate) use online::Online;
-pub(crate) use shards::{index_of, missing_part, parts_of};
 pub(crate) use web::WebFile;

@@ -3,16 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use weights::{QuantizationConfig, WeightFile};
+use weights::WeightFile;
 
 use super::cache::INCOMPLETE;
 use super::remote::Remote;
-use super::shards::{is_complete, sets};
 use super::{Hub, ModelInfo, Progress, Repo, RepoFile, Snapshot};
-use crate::{Error, SupportedEncoding, WeightsFormat};
-
-/// The largest `config.json` that is looked at.
-const MAX_CONFIG: u64 = 1 << 20;
+use crate::Error;
 
 /// A repository at the commit that the cache knows or, where it knows none, that the hub names.
 pub(crate) struct Online {
@@ -57,18 +53,12 @@ impl Online {
         cfg!(feature = "hub") && !self.hub.offline
     }
 
-    /// The files in the cache, if they are a model whose parts are all there and the hub was not asked anyway; else
-    /// those on the hub.
-    pub(crate) fn files(&self) -> Result<Vec<RepoFile>, Error> {
-        match self.cached_model()? {
-            Some(files) if self.info.get().is_none() => Ok(files),
-            _ => self.all_files(),
+    /// The files in the cache, whole models or not, if the hub was not asked.
+    pub(crate) fn cached_files(&self) -> Result<Option<Vec<RepoFile>>, Error> {
+        match self.info.get() {
+            None => self.snapshot()?.map(|snapshot| snapshot.files()).transpose(),
+            Some(_) => Ok(None),
         }
-    }
-
-    /// Whether [`Online::files`] are those in the cache.
-    pub(crate) fn lists_the_cache(&self) -> Result<bool, Error> {
-        Ok(self.info.get().is_none() && self.cached_model()?.is_some())
     }
 
     /// The files on the hub; those in the cache, if the hub must not be asked.
@@ -76,14 +66,6 @@ impl Online {
         match self.snapshot()? {
             Some(snapshot) if !self.can_ask() => snapshot.files(),
             _ => Ok(self.info()?.siblings.clone()),
-        }
-    }
-
-    /// The files on the hub if it was asked, else those in the cache, be they a whole model or not.
-    pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, Error> {
-        match (self.info.get(), self.snapshot()?) {
-            (None, Some(snapshot)) => snapshot.files(),
-            _ => self.all_files(),
         }
     }
 
@@ -198,59 +180,6 @@ impl Online {
         Ok(files.into_iter().map(open).collect::<Result<_, _>>()?)
     }
 
-    /// The encoding of files that are not here: what the hub says of safetensors, what the name of a GGUF file
-    /// suggests, what `config.json` says of the rest.
-    pub(crate) fn guess_encoding(
-        &self,
-        format: WeightsFormat,
-        name: &str,
-    ) -> Result<Option<SupportedEncoding>, Error> {
-        match format {
-            WeightsFormat::Gguf => Ok(SupportedEncoding::guess_from_file_name(name)),
-            WeightsFormat::Safetensors if !self.can_ask() => self.configured_encoding(),
-            WeightsFormat::Safetensors => {
-                let most = self.info()?.safetensors.iter().max_by_key(|(_, elements)| **elements);
-                match most.map(|(dtype, _)| dtype.as_str()) {
-                    // Codes of 4 bits, eight to a word; whose they are, the configuration says.
-                    _ if self.info()?.safetensors.contains_key("I32") => self.configured_encoding(),
-                    Some("F32") => Ok(Some(SupportedEncoding::Float32)),
-                    Some("F16") => Ok(Some(SupportedEncoding::Float16)),
-                    Some("BF16") => Ok(Some(SupportedEncoding::Bfloat16)),
-                    Some(_) => Ok(None),
-                    None => self.configured_encoding(),
-                }
-            }
-            WeightsFormat::Pytorch => self.configured_encoding(),
-        }
-    }
-
-    /// The dtype, or the encoding of the quantization, in `config.json`.
-    fn configured_encoding(&self) -> Result<Option<SupportedEncoding>, Error> {
-        let name = "config.json".to_string();
-        let path = match self.cached(&name)? {
-            Some(path) => path,
-            None if self.can_ask() && self.info()?.siblings.iter().any(|file| file.name == name) => {
-                self.download(std::slice::from_ref(&name), false, &|_| ())?.remove(0)
-            }
-            None => return Ok(None),
-        };
-        if path.metadata().map_err(Error::io(&path))?.len() > MAX_CONFIG {
-            return Ok(None);
-        }
-        let text = std::fs::read(&path).map_err(Error::io(&path))?;
-        let config: serde_json::Value = weights::from_json(&text)
-            .map_err(|error| Error::Cache { path: path.clone(), problem: error.to_string() })?;
-        match QuantizationConfig::from_hugging_face("config.json", &config.to_string()) {
-            Ok(Some(found)) => return Ok(SupportedEncoding::from_dtype(found.dtype())),
-            Ok(None) => {}
-            Err(refusal) => {
-                return Err(Error::UnknownEncoding { file: name, problem: refusal.to_string() });
-            }
-        }
-        let dtype = ["dtype", "torch_dtype"].iter().find_map(|key| config.get(key)?.as_str());
-        Ok(dtype.and_then(|dtype| dtype.trim_start_matches("torch.").parse().ok()))
-    }
-
     /// A file's name with its repository, for messages.
     fn named(&self, file: &str) -> String {
         format!("{file} of {}", self.repo)
@@ -258,16 +187,6 @@ impl Online {
 
     fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
         self.hub.snapshot(&self.repo)
-    }
-
-    /// The files in the cache, if there are weights among them and all sets are whole.
-    fn cached_model(&self) -> Result<Option<Vec<RepoFile>>, Error> {
-        let Some(snapshot) = self.snapshot()? else { return Ok(None) };
-        let files = snapshot.files()?;
-        let weights = files.iter().map(|file| file.name.as_str());
-        let sets = sets(weights.filter(|name| WeightsFormat::from_file_name(name).is_some()));
-        let whole = !sets.is_empty() && sets.iter().all(|set| is_complete(set));
-        Ok(whole.then_some(files))
     }
 }
 

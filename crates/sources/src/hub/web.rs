@@ -14,12 +14,13 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 use weights::WeightFile;
+use weights::file_name::shards_of;
 
 use super::cache::INCOMPLETE;
 use super::names::{decoded, file_path};
 use super::remote::Remote;
-use super::shards::parts_of;
 use super::{Hub, Progress};
+use crate::named::WEIGHTS_SUFFIXES;
 use crate::{Error, WeightsFormat};
 
 /// What names of folders with files of the web begin with.
@@ -67,7 +68,7 @@ impl WebFile {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let name = decoded(name);
         if WeightsFormat::from_file_name(&name).is_none() {
-            return refuse("the address must end in .gguf, .safetensors, .bin, .pt or .pth");
+            return refuse(&format!("the address must end in {WEIGHTS_SUFFIXES}"));
         }
         file_path(&name)?;
         if name.contains('/') {
@@ -103,7 +104,7 @@ impl WebFile {
             size: OnceLock::new(),
             ..self.clone()
         };
-        parts_of(own).into_iter().map(part).collect()
+        shards_of(own).into_iter().map(part).collect()
     }
 
     /// Where the cache has the file, or will have it.

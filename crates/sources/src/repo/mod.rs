@@ -6,16 +6,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use indexmap::IndexMap;
+use weights::file_name::are_one_set;
 use weights::{WeightFile, Weights};
 
-pub(crate) use self::models::ModelFiles;
-use crate::content::Content;
-use crate::hub::{Hub, MAX_DEPTH, ModelInfo, Online, Progress, Repo, RepoFile, file_path, list_files, sets};
-use crate::{Error, ModelName, RepoType, SupportedEncoding, WeightsFormat, nearest};
-
-/// Names of files by the format of their weights, in the order of preference.
-pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
+pub use self::models::{FilesByFormat, Wanted};
+pub(crate) use self::models::{ModelFiles, Several, choose};
+use crate::hub::{Hub, MAX_DEPTH, ModelInfo, Online, Progress, Repo, RepoFile, file_path, list_files};
+use crate::named::WEIGHTS_SUFFIXES;
+use crate::{Error, ModelName, RepoType, WeightsFormat, nearest};
 
 /// A repository of model files.
 ///
@@ -29,7 +27,8 @@ pub struct HuggingFaceRepo {
     label: Option<String>,
     trust_remote_code: bool,
     place: RepoLocation,
-    encodings: OnceLock<Vec<ModelFiles>>,
+    /// Once they were looked into.
+    models: OnceLock<Vec<ModelFiles>>,
 }
 
 /// How to open a repository; the default is what [`HuggingFaceRepo::new`] does.
@@ -99,7 +98,7 @@ impl HuggingFaceRepo {
             ModelName::Path(_) => (None, None),
             ModelName::Repo(name) => (name.file, name.label),
         };
-        Ok(HuggingFaceRepo { repo_id, inside, label, trust_remote_code, place, encodings: OnceLock::new() })
+        Ok(HuggingFaceRepo { repo_id, inside, label, trust_remote_code, place, models: OnceLock::new() })
     }
 
     /// The path that was given, or the name on the hub: `owner/name`.
@@ -154,86 +153,6 @@ impl HuggingFaceRepo {
             }
             RepoLocation::Online(online) => online.info(),
         }
-    }
-
-    /// The files of weights by format, below the root and sorted; safetensors first, then GGUF, then PyTorch.
-    ///
-    /// GGUF files count in folders too, safetensors and PyTorch files only if there are no weights at the top level. Of
-    /// several files in a format, `consolidated` copies do not count, nor do the leavings of training, nor what is no
-    /// language model.
-    ///
-    /// # Errors
-    /// If the files cannot be listed.
-    pub fn weight_files(&self) -> Result<FilesByFormat<String>, Error> {
-        Ok(self.weight_files_among(&self.files()?))
-    }
-
-    /// The formats there are, in the order of [`HuggingFaceRepo::weight_files`].
-    ///
-    /// # Errors
-    /// If the files cannot be listed.
-    pub fn formats_available(&self) -> Result<Vec<WeightsFormat>, Error> {
-        Ok(self.weight_files()?.into_keys().collect())
-    }
-
-    /// The encodings there are, in the order of [`HuggingFaceRepo::weight_files`]: read from the files, where they
-    /// are on this machine; else what the hub knows of safetensors, what names of GGUF files suggest, and
-    /// the dtype in `config.json` for PyTorch files.
-    ///
-    /// # Errors
-    /// If the files cannot be listed. A file that cannot be read, or that no kernel runs, does not count.
-    pub fn supported_encodings(&self) -> Result<Vec<SupportedEncoding>, Error> {
-        let mut encodings = Vec::new();
-        for encoding in self.models()?.iter().filter_map(|model| model.encoding) {
-            if !encodings.contains(&encoding) {
-                encodings.push(encoding);
-            }
-        }
-        Ok(encodings)
-    }
-
-    /// The files of weights in an encoding, by format: GGUF first, then safetensors, then PyTorch. Without any, and
-    /// if no format was asked for, those in the alternate encoding.
-    ///
-    /// # Errors
-    /// If the files cannot be listed.
-    pub fn files_for_encoding(
-        &self,
-        encoding: SupportedEncoding,
-        weights_format: Option<WeightsFormat>,
-        alternate_encoding: Option<SupportedEncoding>,
-    ) -> Result<FilesByFormat<PathBuf>, Error> {
-        let found = self.files_in(encoding, weights_format)?;
-        match alternate_encoding {
-            Some(alternate) if found.is_empty() && weights_format.is_none() => {
-                tracing::warn!("{self} has no weights in {encoding}: taking those in {alternate}");
-                self.files_in(alternate, None)
-            }
-            _ => Ok(found),
-        }
-    }
-
-    /// The encoding of a file below the root.
-    ///
-    /// # Errors
-    /// If it is not there, is no file of weights, has an encoding that does not run, or one that its name
-    /// contradicts.
-    pub fn encoding_for_file(&self, file: impl AsRef<Path>) -> Result<SupportedEncoding, Error> {
-        let name = portable(file.as_ref());
-        if WeightsFormat::from_file_name(&name).is_none() {
-            let problem = "not a weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
-            return Err(Error::UnknownEncoding { file: name, problem });
-        }
-        if let Some(path) = self.cached(&name)? {
-            return Ok(Content::open(&[path])?.encoding_of_file(&name)?.0);
-        }
-        if !self.file_exists(&name)? {
-            return Err(self.missing(&name));
-        }
-        let unknown =
-            || Error::UnknownEncoding { file: name.clone(), problem: "its encoding is unknown".into() };
-        let model = self.models()?.iter().find(|model| model.files.contains(&name));
-        model.and_then(|model| model.encoding).ok_or_else(unknown)
     }
 
     /// The size of a file in bytes. `None` where the hub does not say.
@@ -331,6 +250,12 @@ impl HuggingFaceRepo {
         }
     }
 
+    /// Whether any of the files is not on this machine.
+    pub(crate) fn lacks(&self, filenames: &[String]) -> Result<bool, Error> {
+        let paths: Vec<_> = filenames.iter().map(|name| self.cached(name)).collect::<Result<_, _>>()?;
+        Ok(paths.contains(&None))
+    }
+
     /// Whether the content of a file is on this machine, in this revision or another.
     ///
     /// # Errors
@@ -362,7 +287,7 @@ impl HuggingFaceRepo {
                 files.retain(|found| file.as_deref().is_none_or(|only| belongs_to(&found.name, only)));
                 Ok(files)
             }
-            RepoLocation::Online(online) => online.files(),
+            RepoLocation::Online(online) => self.cached_model()?.map_or_else(|| online.all_files(), Ok),
         }
     }
 
@@ -403,36 +328,11 @@ impl HuggingFaceRepo {
         Error::MissingFile { repo: self.repo_id.clone(), file: file.to_string(), nearest }
     }
 
-    fn files_in(
-        &self,
-        encoding: SupportedEncoding,
-        weights_format: Option<WeightsFormat>,
-    ) -> Result<FilesByFormat<PathBuf>, Error> {
-        let fits = |model: &ModelFiles| {
-            model.encoding == Some(encoding) && weights_format.is_none_or(|format| format == model.format)
-        };
-        Ok(by_format(self.models_with(&fits)?.into_iter().filter(fits)))
-    }
-
-    /// The models that [`HuggingFaceRepo::files`] lists or, if none of them fits, those on the hub.
-    fn models_with(&self, fits: &dyn Fn(&ModelFiles) -> bool) -> Result<Vec<ModelFiles>, Error> {
-        let models = self.models()?.to_vec();
-        match &self.place {
-            // The cache may have a part of what the hub has.
-            RepoLocation::Online(online)
-                if online.can_ask() && online.lists_the_cache()? && !models.iter().any(fits) =>
-            {
-                self.models_of(&online.all_files()?)
-            }
-            _ => Ok(models),
-        }
-    }
-
     /// The files that are known without another request.
     pub(crate) fn known_files(&self) -> Result<Vec<RepoFile>, Error> {
         match &self.place {
             RepoLocation::Local { .. } => self.files(),
-            RepoLocation::Online(online) => online.known_files(),
+            RepoLocation::Online(online) => online.cached_files()?.map_or_else(|| online.all_files(), Ok),
         }
     }
 
@@ -448,15 +348,6 @@ impl HuggingFaceRepo {
             RepoLocation::Online(online) => online.out_of_reach(what),
         }
     }
-
-    /// The models among the files, and their encodings; looked at once.
-    fn models(&self) -> Result<&[ModelFiles], Error> {
-        if let Some(models) = self.encodings.get() {
-            return Ok(models);
-        }
-        let models = self.models_of(&self.files()?)?;
-        Ok(self.encodings.get_or_init(|| models))
-    }
 }
 
 impl RepoLocation {
@@ -467,7 +358,7 @@ impl RepoLocation {
         }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if WeightsFormat::from_file_name(name).is_none() {
-            let problem = "not a folder or weights file (.gguf, .safetensors, .bin, .pt or .pth)".into();
+            let problem = format!("not a folder or weights file ({WEIGHTS_SUFFIXES})");
             return Err(Error::UnknownEncoding { file: path.display().to_string(), problem });
         }
         let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -495,22 +386,7 @@ impl fmt::Debug for HuggingFaceRepo {
 /// Whether a file is the one that the repository consists of, a part of the same set, or next to it without being
 /// weights (configuration, tokenizer).
 fn belongs_to(name: &str, only: &str) -> bool {
-    name == only || WeightsFormat::from_file_name(name).is_none() || sets([name, only]).len() == 1
-}
-
-/// The files of models, by format.
-fn by_format(models: impl Iterator<Item = ModelFiles>) -> FilesByFormat<PathBuf> {
-    let mut files = FilesByFormat::new();
-    for model in models {
-        files.entry(model.format).or_insert_with(Vec::new).extend(model.files.into_iter().map(PathBuf::from));
-    }
-    files.sort_unstable_keys();
-    files
-}
-
-/// A path as hubs write it.
-fn portable(path: &Path) -> String {
-    path.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/")
+    name == only || WeightsFormat::from_file_name(name).is_none() || are_one_set(name, only)
 }
 
 #[cfg(test)]

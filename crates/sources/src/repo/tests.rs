@@ -5,6 +5,8 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::SupportedEncoding;
+use crate::content::Content;
 use SupportedEncoding::{Bfloat16, Float16, Float32, Gptq, Q4_0, Q4K, Q8_0};
 use WeightsFormat::{Gguf, Pytorch, Safetensors};
 

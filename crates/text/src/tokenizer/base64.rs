@@ -1,24 +1,29 @@
 //! Base64, in which files write bytes.
 
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
+
+/// Accepts any padding, and bits that are left over at the end.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
+
 /// Decodes base64.
 pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let digits = text.trim_end_matches('=').bytes().map(digit).collect::<Option<Vec<u8>>>()?;
-    // One digit alone is less than a byte.
-    if digits.len() % 4 == 1 {
-        return None;
+    BASE64.decode(text.trim_end_matches('=')).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_and_bits_that_are_left_over_do_not_matter() {
+        for text in ["YWI=", "YWI", "YWI===", "YWJ="] {
+            assert_eq!(base64(text).as_deref(), Some(&b"ab"[..]), "{text}");
+        }
+        assert_eq!(base64("").as_deref(), Some(&b""[..]));
+        for text in ["Y", "YW I", "YW=I", "YW-_", "Z!Y="] {
+            assert_eq!(base64(text), None, "{text}");
+        }
     }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let bits = (0..4).fold(0u32, |bits, i| bits << 6 | u32::from(group.get(i).copied().unwrap_or(0)));
-        bytes.extend(&bits.to_be_bytes()[1..group.len()]);
-    }
-    Some(bytes)
 }

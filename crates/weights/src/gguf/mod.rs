@@ -13,8 +13,8 @@ use tensor::{DType, Shape};
 use crate::contents::Contents;
 use crate::error::{Problem, excerpt, malformed, unsupported};
 use crate::file::WeightFile;
+use crate::file_name::ShardName;
 use crate::metadata::{MetaArray, MetaValue, Metadata, Strings, with_numbers};
-use crate::source::shard_name;
 use crate::{Error, Format};
 
 pub use write::GgufWriter;
@@ -66,7 +66,8 @@ fn read_parts(files: &[WeightFile], count: usize) -> Result<Contents, Error> {
     let path = files[0].path();
     let mut contents = Contents::new(Format::Gguf);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    for (index, part) in (0..count).filter_map(|index| shard_name(name, index, count)).enumerate() {
+    let shard = ShardName::parse(name).expect("the name was checked with the count");
+    for (index, part) in (1..=count).map(|number| shard.shard(number)).enumerate() {
         let file = match files.iter().find(|file| file.path().file_name() == Some(part.as_ref())) {
             Some(file) => file.clone(),
             None => WeightFile::open(&path.with_file_name(part))?,
@@ -93,7 +94,7 @@ fn split_count(path: &Path, metadata: &Metadata) -> Result<usize, Problem> {
     let count = metadata.optional::<usize>("split.count");
     let count = count.map_err(|error| Problem::Malformed(error.to_string()))?.unwrap_or(1);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if count > 1 && shard_name(name, 0, count).is_none() {
+    if count > 1 && ShardName::parse(name).is_none_or(|shard| shard.count != count) {
         return malformed!(
             "split.count is {count}, but the file is not named like one part of {count} \
              (`NAME-00001-of-{count:05}.gguf`)"

@@ -1,8 +1,9 @@
 //! The tokenizer of a repository: its files fetched, and nothing else of the model.
 
-use sources::{HuggingFaceRepo, WeightsFormat, sets};
+use sources::{HuggingFaceRepo, WeightsFormat};
 use text::Tokenizer;
 use text::tokenizer::{COMPANION_FILES, FILES};
+use weights::file_name::shard_sets;
 
 use crate::Error;
 
@@ -56,7 +57,7 @@ fn from_file_of(repo: &HuggingFaceRepo, file: &str) -> Result<Tokenizer, Error> 
 fn from_gguf_of(repo: &HuggingFaceRepo, file: &str) -> Result<Tokenizer, Error> {
     let weights = repo.weight_files()?;
     let listed = weights.get(&WeightsFormat::Gguf).into_iter().flatten().map(String::as_str);
-    let set = sets(listed).into_iter().find(|set| set.contains(&file)).unwrap_or_else(|| vec![file]);
+    let set = shard_sets(listed).into_iter().find(|set| set.contains(&file)).unwrap_or_else(|| vec![file]);
     let names: Vec<String> = set.into_iter().map(str::to_string).collect();
     Ok(Tokenizer::from_gguf(repo.headers(&names)?.metadata())?)
 }

@@ -248,7 +248,7 @@ impl Generator {
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
         let Some(batch) = self.schedule()? else { return Ok(Vec::new()) };
         let isolated = isolation::run(batch, &mut |batch| self.attempt(batch))?;
-        self.settle(isolated)
+        self.finish_step(isolated)
     }
 
     /// The sequences of the step that ran last, or failed.
@@ -300,7 +300,7 @@ impl Generator {
     ///
     /// # Errors
     /// That of a sequence, if none could run.
-    fn settle(&mut self, isolated: Isolated<Logits>) -> Result<Vec<Event>, Error> {
+    fn finish_step(&mut self, isolated: Isolated<Logits>) -> Result<Vec<Event>, Error> {
         let Isolated { ran, mut failed } = isolated;
         self.counters.failed_steps += u64::from(!failed.is_empty());
         if ran.is_empty() {

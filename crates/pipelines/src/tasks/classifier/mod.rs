@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::tasks::classification_model::ClassificationModel;
 use crate::tasks::handle::Handle;
 use crate::tasks::vectors::{Job, Tokens, VectorModel, VectorWork};
-use request::Settled;
+use request::ClassificationSettings;
 
 /// A handle to a model with a classification head: it scores texts for each of its labels, and ranks documents by how
 /// they answer a query if it has one label (cross-encoders). Clones share the model and its thread, and texts of all of
@@ -32,7 +32,7 @@ impl VectorModel for ClassificationModel {
     const NAME: &'static str = "classifier";
     type Text = ClassificationText;
     type Parameters = ClassificationParameters;
-    type Settled = Settled;
+    type Settings = ClassificationSettings;
     type Output = Classification;
 
     fn load(session: &InferenceSession, plan: Plan) -> Result<ClassificationModel, Error> {
@@ -43,14 +43,14 @@ impl VectorModel for ClassificationModel {
         (self.plan(), self.max_length())
     }
 
-    fn settle(
+    fn resolve(
         &self,
-        usual: Option<&Settled>,
+        defaults: Option<&ClassificationSettings>,
         parameters: &ClassificationParameters,
-    ) -> Result<Settled, Error> {
-        match usual {
-            Some(usual) => usual.with(self, parameters),
-            None => Settled::of_files(self, parameters),
+    ) -> Result<ClassificationSettings, Error> {
+        match defaults {
+            Some(defaults) => defaults.with(self, parameters),
+            None => ClassificationSettings::for_model(self, parameters),
         }
     }
 
@@ -58,18 +58,18 @@ impl VectorModel for ClassificationModel {
         &self,
         index: usize,
         text: &ClassificationText,
-        settled: &Settled,
+        settings: &ClassificationSettings,
         limit: usize,
     ) -> Result<Tokens, Error> {
-        let limit = settled.max_tokens.map_or(limit, |most| most.min(limit));
-        text.tokens(index, self, settled, limit)
+        let limit = settings.max_tokens.map_or(limit, |most| most.min(limit));
+        text.tokens(index, self, settings, limit)
     }
 
     fn vectors(&self, batch: &[Job<ClassificationModel>]) -> Result<Vec<Vec<f32>>, Error> {
         let texts: Vec<&Tokens> = batch.iter().map(|job| &job.tokens).collect();
         let mut scores = self.logits(&texts)?;
         for (scores, job) in scores.iter_mut().zip(batch) {
-            job.settled.activation.apply(scores);
+            job.settings.activation.apply(scores);
         }
         Ok(scores)
     }
@@ -87,7 +87,7 @@ impl Classifier {
 
     /// How logits become scores, for requests that do not say.
     pub fn activation(&self) -> ScoreActivation {
-        self.context.usual.activation
+        self.context.defaults.activation
     }
 
     /// The scores of texts and pairs, in their order. Waits while the queue of texts is full.

@@ -89,26 +89,27 @@ pub struct Ranked {
 
 /// How the texts of one request are scored: every choice made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct ClassificationSettings {
     pub(super) activation: ScoreActivation,
     pub(super) truncate: Truncate,
     pub(super) max_tokens: Option<usize>,
     pub(super) prompt: Option<String>,
 }
 
-impl Settled {
+impl ClassificationSettings {
     /// The parameters, or else as the model's files say.
     ///
     /// # Errors
     /// If the parameters do not fit the model.
-    pub(super) fn of_files(
+    pub(super) fn for_model(
         model: &ClassificationModel,
         parameters: &ClassificationParameters,
-    ) -> Result<Settled, Error> {
+    ) -> Result<ClassificationSettings, Error> {
         let wanted = parameters.prompt.as_ref();
         let prompt = chosen_prompt(model.prompts(), model.default_prompt(), wanted);
-        let usual = Settled { activation: model.activation(), ..Settled::default() };
-        usual.settle(model, parameters, prompt)
+        let defaults =
+            ClassificationSettings { activation: model.activation(), ..ClassificationSettings::default() };
+        defaults.resolve(model, parameters, prompt)
     }
 
     /// The parameters, or else as here.
@@ -119,27 +120,27 @@ impl Settled {
         &self,
         model: &ClassificationModel,
         parameters: &ClassificationParameters,
-    ) -> Result<Settled, Error> {
+    ) -> Result<ClassificationSettings, Error> {
         let prompt = match &parameters.prompt {
             Some(given) => chosen_prompt(model.prompts(), None, Some(given)),
             None => Ok(self.prompt.clone()),
         };
-        self.settle(model, parameters, prompt)
+        self.resolve(model, parameters, prompt)
     }
 
-    fn settle(
+    fn resolve(
         &self,
         model: &ClassificationModel,
         parameters: &ClassificationParameters,
         prompt: Result<Option<String>, InvalidField>,
-    ) -> Result<Settled, Error> {
+    ) -> Result<ClassificationSettings, Error> {
         let prompt = prompt.and_then(|prompt| match prompt {
             Some(text) if model.pair_template().is_some_and(|template| !template.takes_prompt) => {
                 Err(invalid_prompt(&text, "the model's template for pairs takes none".to_string()))
             }
             other => Ok(other),
         });
-        Ok(Settled {
+        Ok(ClassificationSettings {
             activation: parameters.activation.unwrap_or(self.activation),
             truncate: parameters.truncate.unwrap_or(self.truncate),
             max_tokens: parameters.max_tokens.or(self.max_tokens),
@@ -203,19 +204,19 @@ impl ClassificationText {
         &self,
         index: usize,
         model: &ClassificationModel,
-        settled: &Settled,
+        settings: &ClassificationSettings,
         limit: usize,
     ) -> Result<Tokens, Error> {
-        let prompt = settled.prompt.as_deref();
+        let prompt = settings.prompt.as_deref();
         let with_prompt = |text: &str| format!("{}{text}", prompt.unwrap_or_default());
         let tokens = match (self, model.pair_template()) {
             (ClassificationText::Text(text), _) => {
-                text_tokens(&with_prompt(text), index, model, settled.truncate, limit)
+                text_tokens(&with_prompt(text), index, model, settings.truncate, limit)
             }
             (ClassificationText::Pair(first, second), None) => {
-                pair_tokens([&with_prompt(first), second], index, model, settled.truncate, limit)
+                pair_tokens([&with_prompt(first), second], index, model, settings.truncate, limit)
             }
-            (ClassificationText::Pair(..), Some(_)) if settled.truncate == Truncate::Left => {
+            (ClassificationText::Pair(..), Some(_)) if settings.truncate == Truncate::Left => {
                 return Err(Error::Embedder(vec![InvalidField {
                     field: "truncate",
                     value: "left".to_string(),
@@ -226,7 +227,7 @@ impl ClassificationText {
             (ClassificationText::Pair(first, second), Some(template)) => {
                 let ids = template.tokens(model.tokenizer(), prompt, [first, second])?;
                 let cut = || Ok(template.truncated(&ids, limit));
-                fitting(&ids, cut, index, settled.truncate, limit)
+                fitting(&ids, cut, index, settings.truncate, limit)
             }
         }?;
         tokens.check(index, model.checkpoint().model.vocab)?;

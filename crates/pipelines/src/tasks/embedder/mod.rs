@@ -17,7 +17,7 @@ use crate::tasks::embedding_model::EmbeddingModel;
 use crate::tasks::handle::{Handle, Waiting};
 use crate::tasks::vectors::{Job, Tokens, VectorModel, VectorStream, VectorWork};
 use crate::{Error, Pooling};
-use options::Settled;
+use options::EmbeddingSettings;
 
 /// A handle to a model that embeds. Clones share the model and its thread, and texts of all of them share batches. What
 /// a text gets depends on that text and its parameters alone, to the bit: not on the others, nor on threads.
@@ -67,7 +67,7 @@ impl VectorModel for EmbeddingModel {
     const NAME: &'static str = "embedder";
     type Text = EmbeddingText;
     type Parameters = EmbeddingParameters;
-    type Settled = Settled;
+    type Settings = EmbeddingSettings;
     type Output = Embedding;
 
     fn load(session: &InferenceSession, plan: Plan) -> Result<EmbeddingModel, Error> {
@@ -78,10 +78,14 @@ impl VectorModel for EmbeddingModel {
         (self.plan(), self.max_length())
     }
 
-    fn settle(&self, usual: Option<&Settled>, parameters: &EmbeddingParameters) -> Result<Settled, Error> {
-        match usual {
-            Some(usual) => usual.with(self, parameters),
-            None => Settled::of_files(self, parameters),
+    fn resolve(
+        &self,
+        defaults: Option<&EmbeddingSettings>,
+        parameters: &EmbeddingParameters,
+    ) -> Result<EmbeddingSettings, Error> {
+        match defaults {
+            Some(defaults) => defaults.with(self, parameters),
+            None => EmbeddingSettings::for_model(self, parameters),
         }
     }
 
@@ -89,21 +93,21 @@ impl VectorModel for EmbeddingModel {
         &self,
         index: usize,
         text: &EmbeddingText,
-        settled: &Settled,
+        settings: &EmbeddingSettings,
         limit: usize,
     ) -> Result<Tokens, Error> {
-        text.tokens(index, self, settled, limit)
+        text.tokens(index, self, settings, limit)
     }
 
     fn vectors(&self, batch: &[Job<EmbeddingModel>]) -> Result<Vec<Vec<f32>>, Error> {
         let texts: Vec<&[u32]> = batch.iter().map(|job| &job.tokens.ids[..]).collect();
         let hidden = self.hidden(&texts)?;
         let pool =
-            |(rows, job): (&[f32], &Job<EmbeddingModel>)| job.settled.pooling.pool(rows, hidden.width());
+            |(rows, job): (&[f32], &Job<EmbeddingModel>)| job.settings.pooling.pool(rows, hidden.width());
         let mut vectors = self.dense(hidden.texts().zip(batch).map(pool).collect())?;
         for (vector, job) in vectors.iter_mut().zip(batch) {
-            vector.truncate(job.settled.dimensions);
-            if job.settled.normalize {
+            vector.truncate(job.settings.dimensions);
+            if job.settings.normalize {
                 normalize(vector);
             }
         }
@@ -118,12 +122,12 @@ impl VectorModel for EmbeddingModel {
 impl Embedder {
     /// How hidden states become one vector, for requests that do not say.
     pub fn pooling(&self) -> Pooling {
-        self.context.usual.pooling
+        self.context.defaults.pooling
     }
 
     /// Dims of the vectors, for requests that do not say.
     pub fn dimensions(&self) -> usize {
-        self.context.usual.dimensions
+        self.context.defaults.dimensions
     }
 
     /// The vectors of texts, in their order.
@@ -168,6 +172,6 @@ impl Embedder {
     }
 
     fn tokens(&self, text: &EmbeddingText, parameters: &EmbeddingParameters) -> Result<Vec<u32>, Error> {
-        Ok(text.tokens(0, self.model(), &self.settle(parameters)?, self.max_length())?.ids)
+        Ok(text.tokens(0, self.model(), &self.resolve(parameters)?, self.max_length())?.ids)
     }
 }

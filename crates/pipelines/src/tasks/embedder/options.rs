@@ -30,7 +30,7 @@ pub struct EmbeddingParameters {
 
 /// How the texts of one request become vectors: every choice made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
+pub struct EmbeddingSettings {
     pub(super) pooling: Pooling,
     pub(super) normalize: bool,
     pub(super) dimensions: usize,
@@ -39,21 +39,21 @@ pub struct Settled {
     pub(super) prompt: String,
 }
 
-impl Settled {
+impl EmbeddingSettings {
     /// What the parameters say, or else the model's files.
     ///
     /// # Errors
     /// If the parameters do not fit the model, or a decoder's files do not say how to pool.
-    pub(super) fn of_files(
+    pub(super) fn for_model(
         model: &EmbeddingModel,
         parameters: &EmbeddingParameters,
-    ) -> Result<Settled, Error> {
+    ) -> Result<EmbeddingSettings, Error> {
         let Some(pooling) = parameters.pooling.or(model.pooling()) else {
             let architecture = model.plan().architecture().to_string();
             return Err(Error::NoPooling { architecture });
         };
         let files = model.files();
-        let usual = Settled {
+        let defaults = EmbeddingSettings {
             pooling,
             normalize: files.normalize.unwrap_or(true),
             dimensions: model.dimensions(),
@@ -61,7 +61,7 @@ impl Settled {
             max_tokens: None,
             prompt: String::new(),
         };
-        usual.settle(model, parameters, prompt(files, parameters.prompt.as_ref()))
+        defaults.resolve(model, parameters, prompt(files, parameters.prompt.as_ref()))
     }
 
     /// What the parameters say, or else as here.
@@ -72,23 +72,23 @@ impl Settled {
         &self,
         model: &EmbeddingModel,
         parameters: &EmbeddingParameters,
-    ) -> Result<Settled, Error> {
+    ) -> Result<EmbeddingSettings, Error> {
         let text = match &parameters.prompt {
             Some(given) => prompt(model.files(), Some(given)),
             None => Ok(self.prompt.clone()),
         };
-        self.settle(model, parameters, text)
+        self.resolve(model, parameters, text)
     }
 
-    fn settle(
+    fn resolve(
         &self,
         model: &EmbeddingModel,
         parameters: &EmbeddingParameters,
         prompt: Result<String, InvalidField>,
-    ) -> Result<Settled, Error> {
+    ) -> Result<EmbeddingSettings, Error> {
         let too_many = parameters.dimensions.and_then(|dims| within("dimensions", dims, model.dimensions()));
         match (prompt, too_many) {
-            (Ok(prompt), None) => Ok(Settled {
+            (Ok(prompt), None) => Ok(EmbeddingSettings {
                 pooling: parameters.pooling.unwrap_or(self.pooling),
                 normalize: parameters.normalize.unwrap_or(self.normalize),
                 dimensions: parameters.dimensions.unwrap_or(self.dimensions),

@@ -1,6 +1,6 @@
 //! Texts as callers have them, and their tokens as the model takes them.
 
-use super::Settled;
+use super::EmbeddingSettings;
 use super::options::EmbeddingParameters;
 use crate::Error;
 use crate::tasks::embedding_model::EmbeddingModel;
@@ -41,20 +41,20 @@ impl EmbeddingText {
         &self,
         index: usize,
         model: &EmbeddingModel,
-        settled: &Settled,
+        settings: &EmbeddingSettings,
         limit: usize,
     ) -> Result<Tokens, Error> {
         let whole = match self {
-            EmbeddingText::Text(text) => encode(text, model, settled, AddSpecial::Yes)?,
+            EmbeddingText::Text(text) => encode(text, model, settings, AddSpecial::Yes)?,
             EmbeddingText::Tokens(tokens) => tokens.clone(),
         };
-        let limit = settled.max_tokens.map_or(limit, |most| most.min(limit));
-        let tokens = match (settled.truncate, self) {
+        let limit = settings.max_tokens.map_or(limit, |most| most.min(limit));
+        let tokens = match (settings.truncate, self) {
             (Truncate::Never, _) => Tokens { ids: whole, ..Tokens::default() },
             _ if whole.len() <= limit => Tokens { ids: whole, ..Tokens::default() },
             (side, EmbeddingText::Tokens(_)) => Tokens::truncated(&whole, &whole, limit, side),
             (side, EmbeddingText::Text(text)) => {
-                Tokens::truncated(&whole, &encode(text, model, settled, AddSpecial::No)?, limit, side)
+                Tokens::truncated(&whole, &encode(text, model, settings, AddSpecial::No)?, limit, side)
             }
         };
         if tokens.ids.len() > limit {
@@ -65,12 +65,17 @@ impl EmbeddingText {
     }
 }
 
-fn encode(text: &str, model: &EmbeddingModel, settled: &Settled, add: AddSpecial) -> Result<Vec<u32>, Error> {
+fn encode(
+    text: &str,
+    model: &EmbeddingModel,
+    settings: &EmbeddingSettings,
+    add: AddSpecial,
+) -> Result<Vec<u32>, Error> {
     let encode = |text: &str| model.tokenizer().encode(text, add, ParseSpecial::No);
-    Ok(match (settled.prompt.is_empty(), model.files().lowercase) {
+    Ok(match (settings.prompt.is_empty(), model.files().lowercase) {
         (true, false) => encode(text)?,
-        (_, true) => encode(&format!("{}{text}", settled.prompt).to_lowercase())?,
-        (false, false) => encode(&format!("{}{text}", settled.prompt))?,
+        (_, true) => encode(&format!("{}{text}", settings.prompt).to_lowercase())?,
+        (false, false) => encode(&format!("{}{text}", settings.prompt))?,
     })
 }
 

@@ -34,8 +34,8 @@ pub trait VectorModel: Send + Sync + Sized + 'static {
     type Text: Send + Sync + Unpin + 'static;
     /// How a request's vectors are made, as far as it says.
     type Parameters: Default;
-    /// The same with every choice made.
-    type Settled: Send + Sync + 'static;
+    /// The parameters with every choice made.
+    type Settings: Send + Sync + 'static;
     /// A vector, and what it is of.
     type Output;
 
@@ -48,15 +48,15 @@ pub trait VectorModel: Send + Sync + Sized + 'static {
     /// The plan that the model was loaded with, and the most tokens of a text as its files say.
     fn limits(&self) -> (&Plan, usize);
 
-    /// The parameters, and for what they leave open the usual choices, or else those of the model's files.
+    /// The parameters, with what they leave open from `defaults` or, without those, from the model's files.
     ///
     /// # Errors
     /// If the parameters do not fit the model.
-    fn settle(
+    fn resolve(
         &self,
-        usual: Option<&Self::Settled>,
+        defaults: Option<&Self::Settings>,
         parameters: &Self::Parameters,
-    ) -> Result<Self::Settled, Error>;
+    ) -> Result<Self::Settings, Error>;
 
     /// The tokens of text number `index` of a request, at most `limit`.
     ///
@@ -66,7 +66,7 @@ pub trait VectorModel: Send + Sync + Sized + 'static {
         &self,
         index: usize,
         text: &Self::Text,
-        settled: &Self::Settled,
+        settings: &Self::Settings,
         limit: usize,
     ) -> Result<Tokens, Error>;
 
@@ -92,8 +92,8 @@ pub struct Tokens {
 /// What handles and streams know.
 pub struct VectorContext<M: VectorModel> {
     pub(super) model: Arc<M>,
-    /// For what requests leave open.
-    pub(super) usual: M::Settled,
+    /// The settings for what requests leave open.
+    pub(super) defaults: M::Settings,
     /// The most tokens of a text.
     pub(super) max_length: usize,
     limits: BatchLimits,
@@ -127,14 +127,14 @@ impl<M: VectorModel> Handle<VectorWork<M>> {
     /// If the parameters do not fit the model, neither they nor a decoder's files name a pooling for embeddings, the model
     /// does not fit into memory, or no thread can be started.
     pub fn with_plan(model: Arc<M>, plan: &Plan, parameters: &M::Parameters) -> Result<Self, Error> {
-        let usual = model.settle(None, parameters)?;
+        let defaults = model.resolve(None, parameters)?;
         let limits = BatchLimits {
             texts: plan.memory()?.max_batch,
             tokens: plan.asked_batch_tokens().unwrap_or(BATCH_TOKENS),
         };
         let max_length = plan.asked_length().unwrap_or(model.limits().1);
         let work = VectorWork::new(Arc::clone(&model), limits);
-        Handle::spawn(work, QUEUE, VectorContext { model, usual, max_length, limits })
+        Handle::spawn(work, QUEUE, VectorContext { model, defaults, max_length, limits })
     }
 
     /// The model.
@@ -184,7 +184,7 @@ impl<M: VectorModel> Handle<VectorWork<M>> {
         request: impl Into<VectorRequest<M::Text, M::Parameters>>,
     ) -> Result<VectorStream<M>, Error> {
         let VectorRequest { texts, parameters } = request.into();
-        Ok(VectorStream::new(self.clone(), self.settle(&parameters)?, texts))
+        Ok(VectorStream::new(self.clone(), self.resolve(&parameters)?, texts))
     }
 
     /// All that is made of texts, in their order, or the first error. Dropping the future cancels the rest.
@@ -196,8 +196,8 @@ impl<M: VectorModel> Handle<VectorWork<M>> {
     }
 
     /// The parameters, and for what they leave open the choices of this handle.
-    pub(super) fn settle(&self, parameters: &M::Parameters) -> Result<M::Settled, Error> {
-        self.context.model.settle(Some(&self.context.usual), parameters)
+    pub(super) fn resolve(&self, parameters: &M::Parameters) -> Result<M::Settings, Error> {
+        self.context.model.resolve(Some(&self.context.defaults), parameters)
     }
 }
 

@@ -21,7 +21,7 @@ const BATCHES_AHEAD: usize = 2;
 /// stream cancels what was not computed yet.
 pub struct VectorStream<M: VectorModel> {
     handle: Handle<VectorWork<M>>,
-    settled: Arc<M::Settled>,
+    settings: Arc<M::Settings>,
     /// Those that are no tokens yet.
     texts: std::vec::IntoIter<M::Text>,
     next_index: usize,
@@ -58,12 +58,12 @@ enum Answer {
 impl<M: VectorModel> VectorStream<M> {
     pub(super) fn new(
         handle: Handle<VectorWork<M>>,
-        settled: M::Settled,
+        settings: M::Settings,
         texts: Vec<M::Text>,
     ) -> VectorStream<M> {
         VectorStream {
             handle,
-            settled: Arc::new(settled),
+            settings: Arc::new(settings),
             texts: texts.into_iter(),
             next_index: 0,
             group: Vec::new(),
@@ -108,7 +108,7 @@ impl<M: VectorModel> VectorStream<M> {
         let Some(text) = self.texts.next() else { return Prepared::Enough };
         let index = self.next_index;
         self.next_index += 1;
-        match context.model.tokens(index, &text, &self.settled, context.max_length) {
+        match context.model.tokens(index, &text, &self.settings, context.max_length) {
             Ok(tokens) => self.await_vector(tokens),
             Err(error) => self.answers.push_back(Answer::Refused(error)),
         }
@@ -125,7 +125,7 @@ impl<M: VectorModel> VectorStream<M> {
         let (tokens, truncated) = (input.ids.len(), input.truncated);
         self.group_tokens += tokens;
         self.tokens_ahead += tokens;
-        self.group.push(Job { tokens: input, settled: Arc::clone(&self.settled), reply });
+        self.group.push(Job { tokens: input, settings: Arc::clone(&self.settings), reply });
         self.answers.push_back(Answer::Awaited { vector: Box::pin(vector), tokens, truncated });
     }
 

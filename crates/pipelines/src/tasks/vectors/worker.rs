@@ -19,7 +19,7 @@ const BATCHES_WAITING: usize = 4;
 /// A text, and where its vector goes. It is dropped if the stream that waits for it is.
 pub struct Job<M: VectorModel> {
     pub(crate) tokens: Tokens,
-    pub(crate) settled: Arc<M::Settled>,
+    pub(crate) settings: Arc<M::Settings>,
     pub(super) reply: Sender<Result<Vec<f32>, Error>>,
 }
 

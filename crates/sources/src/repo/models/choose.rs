@@ -1,7 +1,10 @@
 //! Chooses one model among the weights in a folder, in the cache, or on a hub, by the same rule everywhere.
 
+use weights::Format;
+
+use super::ModelFiles;
 use crate::hub::RepoFile;
-use crate::repo::{HuggingFaceRepo, ModelFiles};
+use crate::repo::HuggingFaceRepo;
 use crate::{Error, SupportedEncoding, WeightsFormat};
 
 /// The files to download from a repository. The default is its only model, with configuration and tokenizer.
@@ -19,15 +22,6 @@ pub struct Wanted {
     pub force_download: bool,
 }
 
-/// The chosen model.
-#[derive(Debug)]
-pub(crate) struct Choice {
-    /// Its files.
-    pub(crate) model: ModelFiles,
-    /// Candidates that cannot be read, each with the reason.
-    pub(crate) passed_over: Vec<String>,
-}
-
 /// What to do if there are several encodings and the request names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Several {
@@ -37,25 +31,15 @@ pub(crate) enum Several {
     Best,
 }
 
-/// How close a file name is to the usual one of its format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum NameRank {
-    /// The usual one of the format.
-    Usual,
-    /// That of shards, or of the usual one among the mixtures that an encoding has (`q4_k_s`, `q4_k_m`, `q4_k_l`).
-    NearlyUsual,
-    Other,
-}
-
 /// Chooses the model with the requested encoding and format. By default, safetensors come before GGUF and PyTorch, and
-/// the usual name before others. The hub is asked only if the known files have no such model.
+/// the format's default name before others. The hub is asked only if the known files have no such model.
 ///
 /// # Errors
 /// If there is none, several match equally well, or a part is missing.
-pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<Choice, Error> {
+pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) -> Result<ModelFiles, Error> {
     let mut choice = among(repo, &repo.known_files()?, wanted, several);
     let lacks = match &choice {
-        Ok(choice) => choice.model.missing.is_some(),
+        Ok(model) => model.missing.is_some(),
         Err(
             Error::NoWeights { .. }
             | Error::MissingEncoding { .. }
@@ -67,36 +51,29 @@ pub(crate) fn choose(repo: &HuggingFaceRepo, wanted: &Wanted, several: Several) 
     if lacks && repo.may_have_more() {
         choice = among(repo, &repo.all_files()?, wanted, several);
     }
-    match choice {
-        Ok(Choice { model: ModelFiles { missing: Some(part), files, index, .. }, .. })
-            if index.is_none() || repo.out_of_reach(&part).is_some() =>
-        {
-            let incomplete =
-                || Error::MissingPart { repo: repo.to_string(), part: part.clone(), of: files[0].clone() };
-            Err(repo.out_of_reach(&part).unwrap_or_else(incomplete))
+    let model = match choice {
+        Err(error @ Error::NoWeights { .. }) => return Err(repo.out_of_reach("a model").unwrap_or(error)),
+        choice => choice?,
+    };
+    if let Some(part) = &model.missing {
+        let error = repo.out_of_reach(part);
+        // Of a set with an index, the model may need no tensor of the missing shard; its graph says.
+        if model.index.is_none() || error.is_some() {
+            let (part, of) = (part.clone(), model.files[0].clone());
+            return Err(error.unwrap_or_else(|| Error::MissingPart { repo: repo.to_string(), part, of }));
         }
-        // Of a set with an index, the model may need no tensor of the missing part; its graph says.
-        Err(error @ Error::NoWeights { .. }) => Err(repo.out_of_reach("a model").unwrap_or(error)),
-        Ok(choice) => refused_early(repo, choice),
-        other => other,
     }
+    refused_early(repo, model)
 }
 
 /// Refuses a model that is known to be unsupported before it is downloaded. Local files are checked when opened.
-fn refused_early(repo: &HuggingFaceRepo, mut choice: Choice) -> Result<Choice, Error> {
-    let model = &mut choice.model;
-    let mut lacks = false;
-    for name in &model.files {
-        lacks |= repo.cached(name)?.is_none();
+fn refused_early(repo: &HuggingFaceRepo, mut model: ModelFiles) -> Result<ModelFiles, Error> {
+    if repo.lacks(&model.files)? {
+        repo.look_into(&mut model)?;
     }
-    if lacks {
-        repo.look_into(model)?;
-    }
-    match &model.problem {
-        Some(problem) => {
-            Err(Error::UnknownEncoding { file: model.files[0].clone(), problem: problem.clone() })
-        }
-        None => Ok(choice),
+    match model.problem {
+        Some(problem) => Err(Error::UnknownEncoding { file: model.files.swap_remove(0), problem }),
+        None => Ok(model),
     }
 }
 
@@ -106,7 +83,7 @@ fn among(
     files: &[RepoFile],
     wanted: &Wanted,
     several: Several,
-) -> Result<Choice, Error> {
+) -> Result<ModelFiles, Error> {
     let mut models = repo.models_among(files)?;
     if models.is_empty() {
         return Err(Error::NoWeights { repo: repo.to_string() });
@@ -129,8 +106,8 @@ fn among(
     }
     let format = models[0].format;
     models.retain(|model| model.format == format);
-    match only(&models, |model| name(model) == NameRank::Usual).or_else(|| only(&models, |_| true)) {
-        Some(model) => Ok(Choice { model, passed_over: Vec::new() }),
+    match only(&models, has_default_name).or_else(|| only(&models, |_| true)) {
+        Some(model) => Ok(model),
         None => among_others(repo, models, several),
     }
 }
@@ -141,9 +118,7 @@ fn in_encoding(
     mut models: Vec<ModelFiles>,
     encoding: SupportedEncoding,
 ) -> Result<Vec<ModelFiles>, Error> {
-    for model in &mut models {
-        repo.look_into(model)?;
-    }
+    repo.look_into_all(&mut models)?;
     let has = |model: &ModelFiles| model.encoding == Some(encoding);
     let may_have = |model: &ModelFiles| model.encoding.is_none() && model.problem.is_none();
     let found: Vec<ModelFiles> = match models.iter().any(has) {
@@ -190,9 +165,7 @@ fn labelled(
         return in_encoding(repo, models, encoding);
     }
     // A file whose name states no label counts if its header has the encoding.
-    for model in &mut models {
-        repo.look_into(model)?;
-    }
+    repo.look_into_all(&mut models)?;
     let states = |model: &ModelFiles| SupportedEncoding::stated_in(&model.files[0]).contains(&encoding);
     let fits = |model: &&ModelFiles| model.encoding == Some(encoding) && !states(model);
     let found: Vec<ModelFiles> = models.iter().filter(fits).cloned().collect();
@@ -209,23 +182,22 @@ fn has_label(name: &str, label: &str) -> bool {
     })
 }
 
-/// Chooses among several models of one format, none of which has the usual name.
+/// Chooses among several models of one format, none of which has its default name.
 fn among_others(
     repo: &HuggingFaceRepo,
     mut models: Vec<ModelFiles>,
     several: Several,
-) -> Result<Choice, Error> {
-    let nearly = |model: &ModelFiles| name(model) == NameRank::NearlyUsual;
+) -> Result<ModelFiles, Error> {
     if models[0].format != WeightsFormat::Gguf
-        && let Some(model) = only(&models, nearly)
+        && let Some(model) = only(&models, is_nearly_default)
     {
-        return Ok(Choice { model, passed_over: Vec::new() });
+        return Ok(model);
     }
-    for model in &mut models {
-        repo.look_into(model)?;
-    }
+    repo.look_into_all(&mut models)?;
     let (unreadable, mut models): (Vec<ModelFiles>, Vec<ModelFiles>) =
         models.into_iter().partition(|model| model.problem.is_some());
+    let described =
+        |model: &ModelFiles| format!("{}: {}", model.files[0], model.problem.as_deref().unwrap_or_default());
     let passed_over = unreadable.iter().map(described).collect();
     let encodings = encodings(&models);
     if encodings.len() > 1 {
@@ -235,8 +207,8 @@ fn among_others(
         let best = best(&encodings);
         models.retain(|model| model.encoding == best);
     }
-    if let Some(model) = only(&models, |_| true).or_else(|| only(&models, nearly)) {
-        return Ok(Choice { model, passed_over });
+    if let Some(model) = only(&models, |_| true).or_else(|| only(&models, is_nearly_default)) {
+        return Ok(ModelFiles { passed_over, ..model });
     }
     match (models.is_empty(), unreadable.into_iter().next()) {
         (true, Some(ModelFiles { files, problem, .. })) => {
@@ -256,26 +228,21 @@ fn only(models: &[ModelFiles], fits: impl Fn(&ModelFiles) -> bool) -> Option<Mod
     fitting.next().filter(|_| fitting.next().is_none()).cloned()
 }
 
-fn name(model: &ModelFiles) -> NameRank {
-    let name = model.files[0].to_ascii_lowercase();
-    let usual = match model.format {
-        WeightsFormat::Safetensors => "model.safetensors",
-        WeightsFormat::Gguf => "model.gguf",
-        WeightsFormat::Pytorch => "pytorch_model.bin",
-    };
-    let (stem, _) = usual.rsplit_once('.').expect("names have suffixes");
-    let is_nearly = match model.format {
-        WeightsFormat::Gguf => name.contains("_k_m"),
-        _ => {
-            name.starts_with(&format!("{stem}-0"))
-                || model.index.as_deref() == Some(&format!("{usual}.index.json"))
-        }
-    };
-    match (name == usual, is_nearly) {
-        (true, _) => NameRank::Usual,
-        (_, true) => NameRank::NearlyUsual,
-        _ => NameRank::Other,
+/// Whether a model's file has the default name of its format.
+fn has_default_name(model: &ModelFiles) -> bool {
+    model.files[0].eq_ignore_ascii_case(Format::from(model.format).default_name())
+}
+
+/// Whether a model is the next best by its name: shards of the default name, or the middle one of the mixtures that an
+/// encoding has in GGUF files (`q4_k_s`, `q4_k_m`, `q4_k_l`).
+fn is_nearly_default(model: &ModelFiles) -> bool {
+    let (name, format) = (model.files[0].to_ascii_lowercase(), Format::from(model.format));
+    if format == Format::Gguf {
+        return name.contains("_k_m");
     }
+    let (stem, _) = format.default_name().rsplit_once('.').expect("default names have suffixes");
+    !has_default_name(model)
+        && (name.starts_with(&format!("{stem}-0")) || model.index == Some(format.default_index()))
 }
 
 /// The default among several encodings: small ones with little loss come first.
@@ -290,8 +257,4 @@ fn encodings(models: &[ModelFiles]) -> Vec<SupportedEncoding> {
     encodings.sort();
     encodings.dedup();
     encodings
-}
-
-fn described(model: &ModelFiles) -> String {
-    format!("{}: {}", model.files[0], model.problem.as_deref().unwrap_or_default())
 }
