@@ -93,7 +93,7 @@ impl FileSet {
         let file = |place: &WeightLocation| match place {
             WeightLocation::InRepo(name) => {
                 let repo = self.repo();
-                PlannedFile::of(repo, name.clone(), repo.size_of(name)?)
+                PlannedFile::from_repo(repo, name.clone(), repo.size_of(name)?)
             }
             WeightLocation::Web(file) => Ok(PlannedFile {
                 name: file.to_string(),

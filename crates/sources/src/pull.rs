@@ -34,7 +34,11 @@ pub struct PlannedFile {
 
 impl PlannedFile {
     /// A file of a repository.
-    pub(crate) fn of(repo: &HuggingFaceRepo, name: String, size: Option<u64>) -> Result<PlannedFile, Error> {
+    pub(crate) fn from_repo(
+        repo: &HuggingFaceRepo,
+        name: String,
+        size: Option<u64>,
+    ) -> Result<PlannedFile, Error> {
         let (cached, arrived) = (repo.has(&name)?, repo.arrived(&name));
         Ok(PlannedFile { name, size, cached, arrived })
     }
@@ -61,7 +65,7 @@ impl Pull {
         let mut files = Vec::with_capacity(names.len());
         for name in names {
             let size = known.iter().find(|file| file.name == name).and_then(|file| file.size);
-            files.push(PlannedFile::of(&repo, name, size)?);
+            files.push(PlannedFile::from_repo(&repo, name, size)?);
         }
         Ok(Pull { repo, files, weights, force_download: wanted.force_download })
     }

@@ -85,7 +85,7 @@ const CURRENT_FILE: &str = "current";
 
 impl InfillFormat {
     /// The format whose marks a vocabulary has, if the model can fill gaps.
-    pub fn of(tokenizer: &Tokenizer) -> Option<InfillFormat> {
+    pub fn for_tokenizer(tokenizer: &Tokenizer) -> Option<InfillFormat> {
         let has = |mark: &str| tokenizer.id(mark).is_some();
         let format = FORMATS
             .iter()
@@ -180,7 +180,7 @@ mod tests {
     /// The prompt of a gap between `a` and `b</s>`, written out.
     fn check(marks: &[&str], expected: Option<&str>) {
         let tokenizer = tokenizer(marks);
-        let prompt = InfillFormat::of(&tokenizer).map(|format| {
+        let prompt = InfillFormat::for_tokenizer(&tokenizer).map(|format| {
             let texts = InfillTexts { before: "a".into(), after: "b</s>".into(), files: Vec::new() };
             let prompt = format.prompt(&tokenizer, &texts, usize::MAX).unwrap();
             assert!(!prompt.is_cut);
@@ -220,7 +220,7 @@ mod tests {
         let fim = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
         let prompt = |marks: &[&str]| {
             let tokenizer = tokenizer(marks);
-            let format = InfillFormat::of(&tokenizer).unwrap();
+            let format = InfillFormat::for_tokenizer(&tokenizer).unwrap();
             print(&tokenizer, &format.prompt(&tokenizer, &texts(), usize::MAX).unwrap().tokens)
         };
         let gap = "<|fim_prefix|>▁0123456789<|fim_suffix|>▁abcdefghij<|fim_middle|>";
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn texts_beyond_the_room_are_cut_far_from_the_gap() {
         let tokenizer = tokenizer(&["<PRE>", "<SUF>", "<MID>"]);
-        let format = InfillFormat::of(&tokenizer).unwrap();
+        let format = InfillFormat::for_tokenizer(&tokenizer).unwrap();
         let check = |before: &str, room: usize, expected: &str, is_cut: bool| {
             let texts = InfillTexts { before: before.into(), ..texts() };
             let prompt = format.prompt(&tokenizer, &texts, room).unwrap();

@@ -140,7 +140,7 @@ fn save(
     let plan = plan.quantized(options).context("cannot quantize the model")?;
     let checkpoint = plan.checkpoint().expect("it was quantized");
     let quantizer = checkpoint.quantizer().expect("it was quantized");
-    let written = Quantized::of(quantizer, checkpoint);
+    let written = Quantized::from_quantizer(quantizer, checkpoint);
     let session = arguments.threads.session([plan.config()])?;
     let compiled = model::compile(&session, plan)?;
     model::load_and_drop(compiled, &session, progress)?;

@@ -37,7 +37,7 @@ impl<'p> Machine<'p> {
 
 impl Room {
     /// The memory of a machine, or that of the accelerator on which a configuration's model runs, if it tells.
-    fn of(machine: Machine<'_>, config: &PipelineConfig) -> Room {
+    fn for_machine(machine: Machine<'_>, config: &PipelineConfig) -> Room {
         let host = Room { free: machine.free_memory, cache_limit: None, buffer_limit: None };
         let device = config.accelerator().and_then(|_| config.device_of(machine.devices).ok());
         device.map_or(host, |device| Room {
@@ -78,7 +78,7 @@ impl PipelineConfig {
         }
         match config.describe(problems.0.is_empty()) {
             Ok(model) => {
-                let room = Room::of(machine, &config);
+                let room = Room::for_machine(machine, &config);
                 Plan::decide(config, Arc::new(model), saved, room, problems)
             }
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),
@@ -114,7 +114,7 @@ impl PipelineConfig {
         let model = checkpoint.and_then(|open| config.description(open, folder.to_path_buf(), Vec::new()));
         match model {
             Ok(model) => {
-                let room = Room::of(machine, &config);
+                let room = Room::for_machine(machine, &config);
                 Plan::decide(config, Arc::new(model), saved, room, problems)
             }
             Err(error) => Err(problems.and(&self.huggingface_repo_id, error)),

@@ -132,7 +132,7 @@ impl Identity {
         // With the importance of columns, files alone do not make the same weights again.
         let is_of_files = checkpoint.quantizer().is_none_or(|quantizer| !quantizer.has_importance());
         let files = checkpoint.weights().files().iter().filter(|_| is_of_files);
-        self.files = files.map(FileIdentity::of).collect();
+        self.files = files.map(FileIdentity::from_file).collect();
         let key = serde_json::to_string(&self).expect("an identity is numbers and text");
         let description = describe(checkpoint, folder);
         let attachment = description.as_deref();
@@ -236,7 +236,7 @@ pub(super) fn check_model(
     }
 }
 impl FileIdentity {
-    fn of(file: &WeightFile) -> FileIdentity {
+    fn from_file(file: &WeightFile) -> FileIdentity {
         let old = |time: &SystemTime| SystemTime::now().duration_since(*time).is_ok_and(|age| age > FRESH);
         let modified = file.modified().filter(old);
         FileIdentity {

@@ -39,7 +39,7 @@ pub struct Slice {
 
 impl Slice {
     /// The next `count` tokens of a sequence.
-    pub fn of(sequence: &Sequence, count: usize) -> Slice {
+    pub fn from_sequence(sequence: &Sequence, count: usize) -> Slice {
         let end = sequence.cached + count;
         let predicts = end == sequence.tokens.len();
         let scored = sequence.compute_all && sequence.cached < sequence.prompt;
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_scored_prompt_has_logits_throughout() {
         let mut sequence = Sequence { compute_all: true, ..Sequence::new(SequenceId(0), vec![1; 5], 9) };
-        let outputs = |sequence: &Sequence, count| Slice::of(sequence, count).outputs;
+        let outputs = |sequence: &Sequence, count| Slice::from_sequence(sequence, count).outputs;
         assert_eq!((outputs(&sequence, 3), outputs(&sequence, 5)), (3, 5));
         sequence.tokens.push(2);
         sequence.cached = 5;

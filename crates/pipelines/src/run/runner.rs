@@ -83,11 +83,11 @@ impl Runner {
     /// # Errors
     /// As [`Runner::new`].
     pub fn with_slots(model: Model, pages: usize, slots: usize, width: usize) -> Result<Runner, Error> {
-        Ok(Runner::of(GraphRunner::new(model, pages, slots, width)?))
+        Ok(Runner::for_model(GraphRunner::new(model, pages, slots, width)?))
     }
 
     /// A runner of something that runs steps.
-    pub(crate) fn of(model: impl StepModel + 'static) -> Runner {
+    pub(crate) fn for_model(model: impl StepModel + 'static) -> Runner {
         Runner(Box::new(model))
     }
 
@@ -147,7 +147,7 @@ impl GraphRunner {
     /// # Errors
     /// If the system refuses so much memory.
     pub(crate) fn new(model: Model, pages: usize, slots: usize, width: usize) -> Result<GraphRunner, Error> {
-        let inputs = model.input_metadata().iter().map(|spec| Input::of(&model, spec, pages, slots));
+        let inputs = model.input_metadata().iter().map(|spec| Input::for_spec(&model, spec, pages, slots));
         let inputs = inputs.collect::<Result<_, _>>()?;
         Ok(GraphRunner { model, inputs, spare: None, vocab: width })
     }
@@ -193,7 +193,7 @@ impl GraphRunner {
 
 impl Input {
     /// What the model takes under a name; state is made, with nothing in it.
-    fn of(model: &Model, spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, Error> {
+    fn for_spec(model: &Model, spec: &TensorSpec, pages: usize, slots: usize) -> Result<Input, Error> {
         if spec.ty.kind == Kind::Buffer {
             let mut bindings = Bindings::default();
             bindings.insert(state::PAGES, pages);

@@ -48,11 +48,11 @@ impl CompiledPlan {
         };
         let checkpoint = &graph.checkpoint;
         let files = match checkpoint.weights().format() {
-            Format::Gguf => ClassifierConfig::of_gguf(checkpoint.weights().metadata())?,
-            _ => ClassifierConfig::of_folder(plan.folder())?,
+            Format::Gguf => ClassifierConfig::from_gguf(checkpoint.weights().metadata())?,
+            _ => ClassifierConfig::from_folder(plan.folder())?,
         };
         let own_template = || plan.chat_template();
-        let pair_template = PairTemplate::of(checkpoint, &tokenizer, &files, own_template)?;
+        let pair_template = PairTemplate::for_model(checkpoint, &tokenizer, &files, own_template)?;
         Ok(ClassificationModel { plan, tokenizer, graph, files, pair_template })
     }
 }

@@ -47,7 +47,7 @@ impl DenseLayer {
     ///
     /// # Errors
     /// If a file is missing or damaged, or asks for what is not supported.
-    pub(crate) fn of_folder(folder: &Path) -> Result<DenseLayer, Error> {
+    pub(crate) fn from_folder(folder: &Path) -> Result<DenseLayer, Error> {
         let path = folder.join("config.json");
         let wrong = |problem: String| Error::embedding(path.display(), problem);
         let config: DenseConfig = read(&path)?.ok_or_else(|| wrong("there is no such file".into()))?;
@@ -81,7 +81,7 @@ impl DenseLayer {
     }
 
     /// The layers in a GGUF file.
-    pub(crate) fn of_gguf(weights: &Weights) -> Vec<DenseLayer> {
+    pub(crate) fn from_gguf(weights: &Weights) -> Vec<DenseLayer> {
         let layer = |name: &str| {
             let part = |leaf: &str| weights.get(&format!("{name}.{leaf}")).map(plain);
             Some(DenseLayer { weight: part("weight")?, bias: part("bias"), activation: None })

@@ -65,8 +65,10 @@ impl CompiledPlan {
         }
         let width = width(&loaded);
         let layers = match loaded.checkpoint().map(Checkpoint::weights) {
-            Some(weights) if weights.format() == Format::Gguf => DenseLayer::of_gguf(weights),
-            _ => files.dense.iter().map(|folder| DenseLayer::of_folder(folder)).collect::<Result<_, _>>()?,
+            Some(weights) if weights.format() == Format::Gguf => DenseLayer::from_gguf(weights),
+            _ => {
+                files.dense.iter().map(|folder| DenseLayer::from_folder(folder)).collect::<Result<_, _>>()?
+            }
         };
         let dense = DenseLayers::load(session, &layers, width)?;
         Ok(EmbeddingModel { loaded, files, dense })
@@ -219,7 +221,7 @@ fn not_for_embeddings(plan: &Plan) -> Error {
 /// What a model's files say of embeddings: GGUF metadata, or files in its folder.
 fn files(plan: &Plan, checkpoint: Option<&Checkpoint>) -> Result<EmbeddingConfig, Error> {
     match checkpoint.map(Checkpoint::weights) {
-        Some(weights) if weights.format() == Format::Gguf => EmbeddingConfig::of_gguf(weights.metadata()),
-        _ => EmbeddingConfig::of_folder(plan.folder()),
+        Some(weights) if weights.format() == Format::Gguf => EmbeddingConfig::from_gguf(weights.metadata()),
+        _ => EmbeddingConfig::from_folder(plan.folder()),
     }
 }

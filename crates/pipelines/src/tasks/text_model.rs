@@ -135,7 +135,7 @@ impl TextModel {
         let model = match &self.loaded.program {
             Program::Graph(graph) => graph.model.clone(),
             Program::Transformers(model) => {
-                return Ok(Runner::of(TransformersRunner::new(Arc::clone(model))));
+                return Ok(Runner::for_model(TransformersRunner::new(Arc::clone(model))));
             }
         };
         let tokens = pages.saturating_mul(self.page_size());

@@ -19,7 +19,7 @@ pub(crate) async fn prompt(
     field: &str,
 ) -> Result<InfillPrompt, ApiError> {
     let tokenizer = Arc::clone(model.loaded.generator()?.model().tokenizer());
-    let Some(format) = InfillFormat::of(&tokenizer) else {
+    let Some(format) = InfillFormat::for_tokenizer(&tokenizer) else {
         let id = &model.id;
         let message = format!(
             "{field}: the vocabulary of {id} has no marks for a gap between two texts, so it cannot fill one; leave the \

@@ -122,7 +122,7 @@ impl Preset {
     /// How answers to prompts of its template are read, if it has one.
     pub(super) fn answer_format(&self, tokenizer: &Tokenizer) -> Option<AnswerFormat> {
         let template = self.template.as_ref()?;
-        Some(*self.answer_format.get_or_init(|| AnswerFormat::of(Some(template), Some(tokenizer))))
+        Some(*self.answer_format.get_or_init(|| AnswerFormat::for_model(Some(template), Some(tokenizer))))
     }
 
     /// Puts the system prompt before a conversation that has none; gives whether it did.

@@ -9,7 +9,7 @@ use crate::Error;
 pub(crate) enum Remote {}
 
 impl Remote {
-    pub(crate) fn of(hub: &Hub, what: &str) -> Result<Remote, Error> {
+    pub(crate) fn for_hub(hub: &Hub, what: &str) -> Result<Remote, Error> {
         let (what, cache) = (what.to_string(), hub.cache.clone());
         match hub.offline {
             true => Err(Error::Offline { what, cache }),

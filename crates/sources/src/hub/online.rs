@@ -28,7 +28,7 @@ impl Online {
         let commit = match snapshot {
             Some(snapshot) if !refresh || hub.offline => snapshot.commit,
             _ => {
-                let found = Remote::of(&hub, asked.id())?.info(&asked)?;
+                let found = Remote::for_hub(&hub, asked.id())?.info(&asked)?;
                 info.get_or_init(|| found).sha.clone()
             }
         };
@@ -44,7 +44,7 @@ impl Online {
         if let Some(info) = self.info.get() {
             return Ok(info);
         }
-        let info = Remote::of(&self.hub, self.repo.id())?.info(&self.repo)?;
+        let info = Remote::for_hub(&self.hub, self.repo.id())?.info(&self.repo)?;
         Ok(self.info.get_or_init(|| info))
     }
 
@@ -79,7 +79,7 @@ impl Online {
         if self.info.get().is_some() {
             return None;
         }
-        Remote::of(&self.hub, &self.named(what)).err()
+        Remote::for_hub(&self.hub, &self.named(what)).err()
     }
 
     /// Where the cache has its files, or will have them.
@@ -122,7 +122,7 @@ impl Online {
         let known = self.info.get().and_then(|info| info.siblings.iter().find(|file| file.name == name));
         match known.and_then(|file| file.size) {
             Some(size) => Ok(Some(size)),
-            None => Remote::of(&self.hub, &self.named(name))?.size_of(&self.repo, name),
+            None => Remote::for_hub(&self.hub, &self.named(name))?.size_of(&self.repo, name),
         }
     }
 
@@ -149,7 +149,7 @@ impl Online {
         } else {
             self.named(lacking[0])
         };
-        let remote = Remote::of(&self.hub, &what)?;
+        let remote = Remote::for_hub(&self.hub, &what)?;
         let known = self.info.get().map_or(&[][..], |info| &info.siblings);
         let sizes = known.iter().filter(|file| lacking.contains(&&*file.name)).filter_map(|file| file.size);
         progress(Progress::Started { files: lacking.len(), bytes: sizes.fold(0, u64::saturating_add) });
@@ -169,7 +169,7 @@ impl Online {
             files.push(cached);
         }
         let mut fetched = match lacking.first() {
-            Some(first) => Remote::of(&self.hub, &self.named(first))?.headers(&self.repo, &lacking)?,
+            Some(first) => Remote::for_hub(&self.hub, &self.named(first))?.headers(&self.repo, &lacking)?,
             None => Vec::new(),
         }
         .into_iter();

@@ -223,7 +223,7 @@ impl WebFile {
     }
 
     fn remote(&self) -> Result<Remote, Error> {
-        Remote::of(&self.hub, &self.url)
+        Remote::for_hub(&self.hub, &self.url)
     }
 }
 

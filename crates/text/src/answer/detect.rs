@@ -15,7 +15,7 @@ const VALUE: &str = "probe value";
 impl AnswerFormat {
     /// The formats of a model. What its template does not tell, the tokenizer may. This renders the template several
     /// times: once per model is enough.
-    pub fn of(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> AnswerFormat {
+    pub fn for_model(template: Option<&ChatTemplate>, tokenizer: Option<&Tokenizer>) -> AnswerFormat {
         let in_vocabulary = |template: &ChatTemplate| {
             let tokenizer = tokenizer.filter(|_| reads_tools(template))?;
             ToolFormat::in_vocabulary(tokenizer)
@@ -25,7 +25,7 @@ impl AnswerFormat {
         let reasoning = template.and_then(|own| ReasoningFormat::in_template(own).or_else(|| opened(own)));
         AnswerFormat {
             reasoning: reasoning.or_else(|| ReasoningFormat::in_vocabulary(tokenizer?)),
-            tools: template.and_then(|own| ToolFormat::of(own).or_else(|| in_vocabulary(own))),
+            tools: template.and_then(|own| ToolFormat::for_template(own).or_else(|| in_vocabulary(own))),
         }
     }
 }
@@ -33,7 +33,7 @@ impl AnswerFormat {
 impl ToolFormat {
     /// The format in which a template writes the calls of old answers, or else the first whose marks it mentions;
     /// `None` if it knows no tools.
-    pub fn of(template: &ChatTemplate) -> Option<&'static ToolFormat> {
+    pub fn for_template(template: &ChatTemplate) -> Option<&'static ToolFormat> {
         let written = written(&template.for_probes());
         written.iter().find_map(|(prompt, written)| reading(prompt, written)).or_else(|| {
             let is_mentioned = |format: &&ToolFormat| {

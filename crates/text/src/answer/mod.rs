@@ -1,6 +1,6 @@
 //! What models write in answers besides text: reasoning and tool calls.
 //!
-//! [`AnswerFormat::of`] finds how a model marks them, by rendering its chat template. [`AnswerParser`] splits the
+//! [`AnswerFormat::for_model`] finds how a model marks them, by rendering its chat template. [`AnswerParser`] splits the
 //! answer while it is made. [`AnswerFormat::grammar`] makes sure that calls are those of declared tools.
 //!
 //! Marks are often special tokens, which are hidden from text: the caller shows those of

@@ -82,7 +82,7 @@ impl Tool {
             Value::Object(schema) => {
                 let mut whole = Value::Object(schema.clone());
                 // Arguments are an object, whatever else a schema allows.
-                if !whole["type"].is_string() && Types::of_schema(&whole, &whole) != Types::OBJECT {
+                if !whole["type"].is_string() && Types::from_schema(&whole, &whole) != Types::OBJECT {
                     whole["type"] = json!("object");
                 }
                 whole

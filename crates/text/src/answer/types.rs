@@ -53,17 +53,17 @@ impl Types {
     pub(super) const ALL: Types = Types(127);
 
     /// The types that a part of the schema `root` allows. All, if it does not tell.
-    pub(super) fn of_schema(root: &Value, schema: &Value) -> Types {
+    pub(super) fn from_schema(root: &Value, schema: &Value) -> Types {
         Walk { root, steps: 0 }.types(schema, 0)
     }
 
     /// The types that the schema `root` of a tool allows an argument.
-    pub(super) fn of_argument(root: &Value, key: &str) -> Types {
+    pub(super) fn from_argument(root: &Value, key: &str) -> Types {
         Walk { root, steps: 0 }.argument(root, key, 0).unwrap_or(Types::ALL)
     }
 
     /// The type of a value.
-    pub(super) fn of_value(value: &Value) -> Types {
+    pub(super) fn from_value(value: &Value) -> Types {
         match value {
             Value::String(_) => Types::STRING,
             Value::Number(number) if number.is_f64() => Types::NUMBER,
@@ -170,7 +170,7 @@ pub(super) fn bare_arguments(root: &Value) -> Value {
     match root.get("additionalProperties") {
         Some(others @ Value::Bool(_)) => bare["additionalProperties"] = others.clone(),
         Some(others @ Value::Object(_)) => {
-            bare["additionalProperties"] = Types::of_schema(root, others).schema();
+            bare["additionalProperties"] = Types::from_schema(root, others).schema();
         }
         _ => {}
     }
@@ -213,10 +213,10 @@ impl<'a> Walk<'a> {
             types = types | Types::NULL;
         }
         if let Value::Array(values) = &schema["enum"] {
-            types = types & values.iter().map(Types::of_value).fold(Types::NONE, BitOr::bitor);
+            types = types & values.iter().map(Types::from_value).fold(Types::NONE, BitOr::bitor);
         }
         if let Some(only) = own.get("const") {
-            types = types & Types::of_value(only);
+            types = types & Types::from_value(only);
         }
         for part in self.parts(schema) {
             types = types & self.types(part, depth + 1);
@@ -256,7 +256,7 @@ impl<'a> Walk<'a> {
             return;
         }
         for (name, own) in schema["properties"].as_object().into_iter().flatten() {
-            let types = Types::of_schema(self.root, own).schema();
+            let types = Types::from_schema(self.root, own).schema();
             let known = properties.entry(name.clone()).or_insert_with(|| types.clone());
             if *known != types {
                 *known = json!({});
@@ -297,7 +297,7 @@ mod tests {
                 "a/b": {"type": "boolean"},
             },
         });
-        assert_eq!(Types::of_argument(&root, "a").names(), expected, "{root}");
+        assert_eq!(Types::from_argument(&root, "a").names(), expected, "{root}");
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
             json!({"type": "object", "required": ["c", "a"],
                    "properties": {"a": {}, "c": {"type": "array"}, "d": {}}})
         );
-        assert_eq!(Types::of_argument(&root, "a").names(), ["string", "null"]);
+        assert_eq!(Types::from_argument(&root, "a").names(), ["string", "null"]);
         for odd in [json!({}), json!(null), json!({"properties": [], "required": true}), json!({"$ref": "#"})]
         {
             assert_eq!(bare_arguments(&odd), json!({"type": "object", "required": [], "properties": {}}));

@@ -46,7 +46,7 @@ impl Writer {
             self.text.push_str(&line);
             return Ok(());
         }
-        match Kind::of(value) {
+        match Kind::from_value(value) {
             Kind::Object => self.object(value, place),
             Kind::List => self.items(value, ["[", "]"], place),
             Kind::Tuple => self.items(value, ["(", if value.len() == Some(1) { ",)" } else { ")" }], place),
@@ -155,7 +155,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(value: &Value) -> Kind {
+    fn from_value(value: &Value) -> Kind {
         match value.kind() {
             ValueKind::Map if is_mapping(value) => Kind::Object,
             ValueKind::Seq if value.is_tuple() => Kind::Tuple,
@@ -186,7 +186,7 @@ fn repr(value: &Value, depth: usize) -> Result<String, Error> {
         return Err(python::fault(format!("pprint: more than {MAX_DEPTH} levels")));
     }
     let items = || value.try_iter()?.map(|item| repr(&item, depth + 1)).collect::<Result<Vec<_>, Error>>();
-    Ok(match Kind::of(value) {
+    Ok(match Kind::from_value(value) {
         Kind::Object => {
             let member = |key: &Value| {
                 Ok(format!("{}: {}", repr(key, depth + 1)?, repr(&value.get_item(key)?, depth + 1)?))

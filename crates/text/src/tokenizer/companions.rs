@@ -49,13 +49,13 @@ impl Companions {
             generation: companion("generation_config.json")?,
             config: companion("config.json")?,
             added: companion("added_tokens.json")?,
-            ..Companions::of(files)
+            ..Companions::from_values(files)
         })
     }
 
     /// What a `tokenizer_config.json` and a `special_tokens_map.json` say. The latter is older, and counts if there is no
     /// `added_tokens_decoder`.
-    fn of([tokenizer, map]: [Value; 2]) -> Companions {
+    fn from_values([tokenizer, map]: [Value; 2]) -> Companions {
         let mut config = match tokenizer {
             Value::Object(config) => config,
             _ => Map::new(),

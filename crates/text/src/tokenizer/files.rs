@@ -79,7 +79,7 @@ impl TokenizerFiles {
         if bytes.is_empty() {
             return Err(Error::tokenizer(path.display(), "the file is empty"));
         }
-        let kind = Kind::of(path, &bytes);
+        let kind = Kind::for_file(path, &bytes);
         let mut merges = String::new();
         if kind == Kind::Lists {
             let path = path.with_file_name("merges.txt");
@@ -93,7 +93,7 @@ impl TokenizerFiles {
     ///
     /// # Errors
     /// If one of these cannot be read.
-    pub(super) fn of_json(json: Vec<u8>, directory: &Path) -> Result<TokenizerFiles, Error> {
+    pub(super) fn from_json(json: Vec<u8>, directory: &Path) -> Result<TokenizerFiles, Error> {
         let path = directory.join("tokenizer.json");
         let companions = Companions::beside(&path)?;
         Ok(TokenizerFiles { path, bytes: json, merges: String::new(), kind: Kind::HuggingFace, companions })
@@ -141,7 +141,7 @@ impl TokenizerFiles {
         let fail = |problem: String| Error::tokenizer(&origin, problem);
         let mut tokenizer = match self.contents()? {
             Contents::HuggingFace(file) => hugging_face::build(*file).map_err(fail)?,
-            Contents::Ranked(vocabulary) => hugging_face::of_ranks(vocabulary).map_err(fail)?,
+            Contents::Ranked(vocabulary) => hugging_face::from_ranks(vocabulary).map_err(fail)?,
             Contents::SentencePiece(file) => sentencepiece_model::build(&file, &origin)?,
         };
         if self.kind == Kind::SentencePiece {
@@ -155,7 +155,7 @@ impl TokenizerFiles {
 }
 
 impl Kind {
-    fn of(path: &Path, bytes: &[u8]) -> Kind {
+    fn for_file(path: &Path, bytes: &[u8]) -> Kind {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
         let is_json = || bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         match name.rsplit_once('.') {

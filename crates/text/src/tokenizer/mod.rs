@@ -192,7 +192,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_file`].
     pub fn from_json(json: Vec<u8>, directory: impl AsRef<Path>) -> Result<Self, Error> {
-        TokenizerFiles::of_json(json, directory.as_ref())?.tokenizer()
+        TokenizerFiles::from_json(json, directory.as_ref())?.tokenizer()
     }
 
     /// From the metadata of a GGUF file.

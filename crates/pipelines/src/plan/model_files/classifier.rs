@@ -59,7 +59,7 @@ impl ClassifierConfig {
     ///
     /// # Errors
     /// If one is damaged, or asks for an activation that is not supported.
-    pub(crate) fn of_folder(folder: &Path) -> Result<ClassifierConfig, Error> {
+    pub(crate) fn from_folder(folder: &Path) -> Result<ClassifierConfig, Error> {
         let beside = folder.join("config_sentence_transformers.json");
         let newest: CrossEncoder = read(&beside)?.unwrap_or_default();
         let path = folder.join("config.json");
@@ -99,7 +99,7 @@ impl ClassifierConfig {
     ///
     /// # Errors
     /// If it asks for an activation that is not supported.
-    pub(crate) fn of_gguf(metadata: &Metadata) -> Result<ClassifierConfig, Error> {
+    pub(crate) fn from_gguf(metadata: &Metadata) -> Result<ClassifierConfig, Error> {
         let activation = metadata.optional::<&str>(ACTIVATION_KEY)?.map(|name| {
             name.parse().map_err(|_| {
                 Error::classifier(
@@ -142,7 +142,7 @@ mod tests {
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let config = ClassifierConfig::of_folder(folder.path());
+        let config = ClassifierConfig::from_folder(folder.path());
         config.map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
     }
 

@@ -60,9 +60,9 @@ pub(crate) fn other_metadata(
 
 /// The chat template that joins the pairs of a folder's model, with the instruction that it has by default.
 fn pair_template(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<String>, Error> {
-    let (files, tokenizer) = (ClassifierConfig::of_folder(folder)?, Tokenizer::from_directory(folder)?);
+    let (files, tokenizer) = (ClassifierConfig::from_folder(folder)?, Tokenizer::from_directory(folder)?);
     let own_template = || Ok(ChatTemplate::from_directory(folder)?);
-    let template = PairTemplate::of(checkpoint, &tokenizer, &files, own_template)?;
+    let template = PairTemplate::for_model(checkpoint, &tokenizer, &files, own_template)?;
     let prompt = files.default_prompt.as_ref().and_then(|name| files.prompts.get(name));
     template.map(|template| template.with_places(&tokenizer, prompt.map(String::as_str))).transpose()
 }
@@ -76,7 +76,7 @@ fn joins_alike(folder: &Path, metadata: &Metadata) -> Result<bool, Error> {
 /// How the folder's classifier makes scores of logits, if it is not as files that do not say it.
 fn unusual_activation(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<ScoreActivation>, Error> {
     let Some(head) = &checkpoint.model.head else { return Ok(None) };
-    let activation = ClassifierConfig::of_folder(folder)?.activation(head);
+    let activation = ClassifierConfig::from_folder(folder)?.activation(head);
     Ok((activation != ClassifierConfig::default().activation(head)).then_some(activation))
 }
 
@@ -85,7 +85,7 @@ fn pooling(checkpoint: &Checkpoint, folder: &Path) -> Result<Option<u32>, Error>
     if checkpoint.model.head.is_some() {
         return Ok(Some(RANK));
     }
-    let files = EmbeddingConfig::of_folder(folder)?;
+    let files = EmbeddingConfig::from_folder(folder)?;
     if !files.dense.is_empty() {
         return refuse("layers behind the pooling (`Dense`) are not written into GGUF files".to_string());
     }

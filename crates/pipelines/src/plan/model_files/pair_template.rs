@@ -40,7 +40,7 @@ impl PairTemplate {
     ///
     /// # Errors
     /// If the files ask for a conversation, and have no template that writes both texts.
-    pub(crate) fn of(
+    pub(crate) fn for_model(
         checkpoint: &Checkpoint,
         tokenizer: &Tokenizer,
         files: &ClassifierConfig,

@@ -115,7 +115,7 @@ impl EmbeddingConfig {
     ///
     /// # Errors
     /// If one is damaged, or asks for what is not supported.
-    pub(crate) fn of_folder(folder: &Path) -> Result<EmbeddingConfig, Error> {
+    pub(crate) fn from_folder(folder: &Path) -> Result<EmbeddingConfig, Error> {
         let prompts: Prompts = read(&folder.join("config_sentence_transformers.json"))?.unwrap_or_default();
         let mut config = EmbeddingConfig {
             prompts: prompts.prompts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect(),
@@ -148,7 +148,7 @@ impl EmbeddingConfig {
     ///
     /// # Errors
     /// If it asks for what is not supported.
-    pub(crate) fn of_gguf(metadata: &Metadata) -> Result<EmbeddingConfig, Error> {
+    pub(crate) fn from_gguf(metadata: &Metadata) -> Result<EmbeddingConfig, Error> {
         let key = format!("{}.pooling_type", metadata.str("general.architecture")?);
         let pooling = match metadata.optional::<u32>(&key)? {
             None | Some(0) => None,
@@ -264,7 +264,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let config = EmbeddingConfig::of_folder(&folder);
+        let config = EmbeddingConfig::from_folder(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
         config.map_err(|error| error.to_string().replace(&format!("{}/", folder.display()), ""))
     }

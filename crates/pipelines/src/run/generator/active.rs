@@ -204,7 +204,7 @@ impl Active {
         let mut sampled = sampler.sample(&row)?;
         let token = sampled.token;
         if changed.is_some() && self.params.logprobs_mode == LogprobsMode::Raw {
-            sampled.logprobs = self.params.logprobs.map(|top| Logprobs::of(logits, token, top));
+            sampled.logprobs = self.params.logprobs.map(|top| Logprobs::from_logits(logits, token, top));
         }
         let room = run.sequence.max_tokens - run.sequence.tokens.len();
         let over = self.accept(sampled, room == 1, events)? || self.accept_forced(room - 1, events)?;
@@ -265,7 +265,7 @@ impl Active {
             let token = run.sequence.tokens[position];
             let logprobs = self.scores.filter(|_| position > 0).map(|top| {
                 let row = run.logits.row(run.rows.start + position - 1 - first);
-                TokenLogprobs::new(token, Logprobs::of(row, token, top), &self.detokenizer)
+                TokenLogprobs::new(token, Logprobs::from_logits(row, token, top), &self.detokenizer)
             });
             let text = self.detokenizer.push(token).unwrap_or_default();
             events.push(EventKind::PromptToken { token, text, logprobs });

@@ -67,19 +67,19 @@ enum Policy {
 impl KvCache {
     /// Pages on demand.
     pub fn paged(num_pages: usize, page_size: usize) -> KvCache {
-        KvCache::of(num_pages, page_size, Policy::Paged(Box::new(Paged::new(num_pages, page_size))))
+        KvCache::with_policy(num_pages, page_size, Policy::Paged(Box::new(Paged::new(num_pages, page_size))))
     }
 
     /// Pages on demand, shared by sequences that begin alike.
     pub fn with_prefix_caching(num_pages: usize, page_size: usize) -> KvCache {
         let paged = Paged::with_prefix_caching(num_pages, page_size);
-        KvCache::of(num_pages, page_size, Policy::Paged(Box::new(paged)))
+        KvCache::with_policy(num_pages, page_size, Policy::Paged(Box::new(paged)))
     }
 
     /// As many slots of at least `slot_tokens` tokens as `num_pages` pages are enough for.
     pub fn slots(num_pages: usize, page_size: usize, slot_tokens: usize) -> KvCache {
         let slots = Slots::new(num_pages, slot_tokens.div_ceil(page_size));
-        KvCache::of(slots.num_free(), page_size, Policy::Slots(slots))
+        KvCache::with_policy(slots.num_free(), page_size, Policy::Slots(slots))
     }
 
     /// With slots for the states of sequences, of a model that keeps them.
@@ -107,7 +107,7 @@ impl KvCache {
         self
     }
 
-    fn of(num_pages: usize, page_size: usize, policy: Policy) -> KvCache {
+    fn with_policy(num_pages: usize, page_size: usize, policy: Policy) -> KvCache {
         let (states, released) = (States::new(0), Vec::new());
         KvCache { page_size, num_pages, policy, states, is_by_sequence: false, released }
     }
@@ -119,7 +119,7 @@ impl KvCache {
             Policy::Paged(paged) => Policy::Paged(Box::new(paged.emptied(num_pages))),
             Policy::Slots(slots) => Policy::Slots(Slots::new(num_pages, slots.pages_per_slot())),
         };
-        let emptied = KvCache::of(num_pages, page_size, policy).with_states(states.num_slots());
+        let emptied = KvCache::with_policy(num_pages, page_size, policy).with_states(states.num_slots());
         KvCache { is_by_sequence, ..emptied }
     }
 

@@ -16,7 +16,7 @@ pub struct Logprobs {
 
 impl Logprobs {
     /// The log-probability of `token` and of the `top` most probable tokens under the model's own logits.
-    pub fn of(logits: &[f32], token: u32, top: usize) -> Self {
+    pub fn from_logits(logits: &[f32], token: u32, top: usize) -> Self {
         let scale = Scale::new(logits, 1.0);
         let normalizer = f64::from(scale.highest) + mass(logits, &scale).ln();
         let logprob = |logit: f32| {

@@ -72,7 +72,7 @@ impl Sampler {
         let token = choose(adjusted, row, &mut self.buffers);
         let token = token.ok_or(Error::NoCandidate { vocab_size: row.logits.len() })?;
         let logprobs = row.params.logprobs.map(|top| match row.params.logprobs_mode {
-            LogprobsMode::Raw => Logprobs::of(row.logits, token, top),
+            LogprobsMode::Raw => Logprobs::from_logits(row.logits, token, top),
             LogprobsMode::Processed => {
                 Logprobs::processed(adjusted, row.params, token, top, &mut self.buffers)
             }

@@ -263,9 +263,9 @@ fn logprobs_are_of_the_models_own_logits() {
     for (got, logit) in [(logprobs.logprob, 0.0), (logprobs.top[0].1, 2.0), (logprobs.top[1].1, 1.0)] {
         assert!((got - (logit - sum.ln())).abs() < 1e-6);
     }
-    assert_eq!(Logprobs::of(&logits, 2, 0), Logprobs { logprob: f32::NEG_INFINITY, top: vec![] });
-    assert_eq!(Logprobs::of(&logits, 99, 9).top.len(), 3);
-    assert_eq!(Logprobs::of(&[f32::NAN], 0, 1).logprob, f32::NEG_INFINITY);
+    assert_eq!(Logprobs::from_logits(&logits, 2, 0), Logprobs { logprob: f32::NEG_INFINITY, top: vec![] });
+    assert_eq!(Logprobs::from_logits(&logits, 99, 9).top.len(), 3);
+    assert_eq!(Logprobs::from_logits(&[f32::NAN], 0, 1).logprob, f32::NEG_INFINITY);
 }
 
 /// Each step by itself: sort, keep, divide.

@@ -142,7 +142,7 @@ impl Scheduler {
     pub fn schedule_beside_decodes(&mut self, prefill: usize) -> Batch {
         let counts = self.decode_again().unwrap_or_else(|| self.plan(prefill));
         let running = self.running.iter().zip(&counts).filter(|&(_, &count)| count > 0);
-        let slices = running.map(|(sequence, &count)| Slice::of(sequence, count)).collect();
+        let slices = running.map(|(sequence, &count)| Slice::from_sequence(sequence, count)).collect();
         let mut batch = Batch { slices, copies: self.cache.take_copies() };
         if let Batching::Homogenous { pad_to_multiple_of } = self.batching {
             self.pad(&mut batch, pad_to_multiple_of);

@@ -35,7 +35,7 @@ pub struct Quantized {
 
 impl Quantized {
     /// What a quantizer makes of the tensors of a checkpoint.
-    pub fn of(quantizer: &Quantizer, checkpoint: &Checkpoint) -> Quantized {
+    pub fn from_quantizer(quantizer: &Quantizer, checkpoint: &Checkpoint) -> Quantized {
         let (mut dtypes, mut bytes, mut weights) = (BTreeMap::new(), 0, 0);
         for (_, dtype, shape) in quantizer.records() {
             *dtypes.entry(dtype).or_default() += 1;
@@ -73,7 +73,7 @@ pub fn quantize(
     let quantizer = Quantizer::new(checkpoint, &folder.join("config.json"), options)?;
     let metadata = quantizer.metadata(&other_metadata(&quantizer, checkpoint, folder)?);
     let records = quantizer.records();
-    let quantized = Quantized::of(&quantizer, checkpoint);
+    let quantized = Quantized::from_quantizer(&quantizer, checkpoint);
     let io = |error: io::Error| {
         let needs = match error.kind() {
             io::ErrorKind::StorageFull => format!(" needs {}", MemoryBytes(quantized.bytes)),

@@ -156,7 +156,7 @@ impl TextGenerator {
 
     /// How the model marks reasoning and tool calls in its answers, found in its chat template and its tokenizer.
     pub fn answer_format(&self) -> AnswerFormat {
-        let find = || AnswerFormat::of(self.chat_template(), Some(self.model().tokenizer()));
+        let find = || AnswerFormat::for_model(self.chat_template(), Some(self.model().tokenizer()));
         *self.context.answer_format.get_or_init(find)
     }
 

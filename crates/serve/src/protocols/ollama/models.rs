@@ -199,9 +199,9 @@ pub(crate) async fn show(
     let template = source.map(|(_, source)| source.to_string()).unwrap_or_default();
     let capabilities = match model.facts.kind {
         ModelKind::Text => {
-            let format = AnswerFormat::of(text.chat_template().ok(), Some(text.tokenizer()));
+            let format = AnswerFormat::for_model(text.chat_template().ok(), Some(text.tokenizer()));
             let (tools, thinking) = (format.tools.map(|_| "tools"), format.reasoning.map(|_| "thinking"));
-            let insert = InfillFormat::of(text.tokenizer()).map(|_| "insert");
+            let insert = InfillFormat::for_tokenizer(text.tokenizer()).map(|_| "insert");
             ["completion"].into_iter().chain(tools).chain(thinking).chain(insert).collect()
         }
         ModelKind::Embedding => vec!["embedding"],

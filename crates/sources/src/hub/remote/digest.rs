@@ -14,7 +14,7 @@ pub(super) enum Digest {
 
 impl Digest {
     /// The digest that an ETag states, before anything was read.
-    pub(super) fn of(etag: &str, size: u64) -> Digest {
+    pub(super) fn from_etag(etag: &str, size: u64) -> Digest {
         let hexadecimal = etag.bytes().all(|byte| byte.is_ascii_hexdigit());
         match etag.len() {
             64 if hexadecimal => Digest::Sha256(Box::default()),
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn digests_are_those_of_the_hub() {
         let digest = |etag: &str, content: &str| {
-            let mut digest = Digest::of(etag, content.len() as u64);
+            let mut digest = Digest::from_etag(etag, content.len() as u64);
             digest.update(content.as_bytes());
             digest.finish(etag)
         };

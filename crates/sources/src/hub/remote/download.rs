@@ -208,7 +208,7 @@ impl Content<'_> {
     fn digest(&self) -> Digest {
         match self.subject {
             Subject::Web => Digest::sha256(),
-            _ => Digest::of(self.expected.unwrap_or_default(), self.total),
+            _ => Digest::from_etag(self.expected.unwrap_or_default(), self.total),
         }
     }
 }

@@ -41,7 +41,7 @@ struct FileHead {
 
 impl Remote {
     /// A connection to a hub, if the network may be used to get `what`. Nothing is sent yet.
-    pub(crate) fn of(hub: &Hub, what: &str) -> Result<Remote, Error> {
+    pub(crate) fn for_hub(hub: &Hub, what: &str) -> Result<Remote, Error> {
         if hub.offline {
             return Err(Error::Offline { what: what.to_string(), cache: hub.cache.clone() });
         }

@@ -98,7 +98,7 @@ impl Agent {
             let roots = RootCerts::new_with_certs(&certificates);
             config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
         }
-        let origin = hub.endpoint.parse().ok().as_ref().and_then(Origin::of).ok_or(Error::Setting {
+        let origin = hub.endpoint.parse().ok().as_ref().and_then(Origin::from_uri).ok_or(Error::Setting {
             variable: "HF_ENDPOINT",
             value: hub.endpoint.clone(),
             problem: "give an address such as https://huggingface.co",
@@ -158,12 +158,12 @@ impl Agent {
         let mut headers = Vec::new();
         for _ in 0..MAX_REDIRECTS {
             let response = self.send_once(&method, &uri, span)?;
-            let at_hub = Origin::of(&uri).as_ref() == Some(&self.origin);
+            let at_hub = Origin::from_uri(&uri).as_ref() == Some(&self.origin);
             let status = response.status();
             if status.is_redirection() {
                 let next =
                     redirected(&uri, response.headers()).ok_or_else(|| protocol("redirects nowhere"))?;
-                let origin = Origin::of(&next)
+                let origin = Origin::from_uri(&next)
                     .ok_or_else(|| protocol("the redirect does not lead to a web address"))?;
                 if self.origin.0 == "https" && origin.0 != "https" {
                     return Err(protocol("the redirect leads to an address without encryption").into());
@@ -205,7 +205,7 @@ impl Agent {
             request = request.header(header::RANGE, range);
         }
         if let Some(token) = &self.token
-            && Origin::of(uri).as_ref() == Some(&self.origin)
+            && Origin::from_uri(uri).as_ref() == Some(&self.origin)
         {
             request = request.header(header::AUTHORIZATION, token.header());
         }
@@ -327,7 +327,7 @@ fn is_about_trust(error: &std::io::Error) -> bool {
 }
 
 impl Origin {
-    fn of(uri: &Uri) -> Option<Origin> {
+    fn from_uri(uri: &Uri) -> Option<Origin> {
         let scheme = uri.scheme_str()?.to_ascii_lowercase();
         let port = match scheme.as_str() {
             "https" => 443,
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(to("//cdn.co/b").unwrap(), "https://cdn.co/b");
         assert_eq!(to("https://cdn.co/b").unwrap(), "https://cdn.co/b");
         assert_eq!(redirected(&from, &HeaderMap::new()), None);
-        let origin = |uri: &str| Origin::of(&uri.parse().unwrap());
+        let origin = |uri: &str| Origin::from_uri(&uri.parse().unwrap());
         assert!(origin("https://hub.co/x") == origin("https://HUB.co:443/y"));
         assert!(origin("https://hub.co/x") != origin("https://cdn.hub.co/x"));
         assert!(origin("http://hub.co/x") != origin("https://hub.co/x"));

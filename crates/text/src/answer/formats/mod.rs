@@ -213,7 +213,7 @@ impl Tags {
     }
 
     fn write(&self, key: &str, value: &Value) -> String {
-        let types = Types::of_value(value);
+        let types = Types::from_value(value);
         let [quote, unquote] = self.quotes;
         let value = match value {
             Value::String(text) if text.contains(['<', '&', '\n']) => [quote, text, unquote].concat(),

@@ -180,7 +180,7 @@ impl TaggedReader {
         let separator = if std::mem::take(&mut self.is_first) { "" } else { ", " };
         call.arguments.push_str(&format!("{separator}{}: ", Value::from(key)));
         let tool = self.tools.iter().find(|tool| Some(&tool.name) == call.name.as_ref());
-        self.types = tool.map_or(Types::ALL, |tool| Types::of_argument(&tool.parameters, key));
+        self.types = tool.map_or(Types::ALL, |tool| Types::from_argument(&tool.parameters, key));
         self.is_text = false;
         self.at_start = true;
         if self.types == Types::STRING {

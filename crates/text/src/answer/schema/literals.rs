@@ -129,7 +129,7 @@ impl<'a> Arguments<'a> {
         }
         if let Some(values) = choice(schema) {
             only(schema, &CHOICE, place)?;
-            let values = values.into_iter().filter(|value| types.meets(Types::of_value(value)));
+            let values = values.into_iter().filter(|value| types.meets(Types::from_value(value)));
             let written = values.map(|value| one_of(literals, value, place, writer));
             return Ok(written.collect::<Result<Vec<_>, _>>()?.join(" | "));
         }

@@ -76,7 +76,7 @@ impl<'a> Arguments<'a> {
     }
 
     fn types(&self, schema: &'a Value) -> Types {
-        Types::of_schema(&self.tool.parameters, schema)
+        Types::from_schema(&self.tool.parameters, schema)
     }
 
     fn resolved(&self, schema: &'a Value) -> &'a Value {

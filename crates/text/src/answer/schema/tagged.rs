@@ -132,7 +132,7 @@ impl<'a> Arguments<'a> {
         let end = writer.literal(&end);
         if tags.kinds == Some(Kinds::Type) {
             for schema in &json {
-                let all = Types::of_schema(&self.tool.parameters, schema).without(Types::STRING);
+                let all = Types::from_schema(&self.tool.parameters, schema).without(Types::STRING);
                 for types in all.each() {
                     let middle = writer.literal(&middle(types));
                     let is_only = all.each().nth(1).is_none();
@@ -165,7 +165,7 @@ impl<'a> Arguments<'a> {
         } else if let Some(values) = choice(schema) {
             only(schema, &CHOICE, place)?;
             let values: Vec<&Value> =
-                values.into_iter().filter(|value| types.meets(Types::of_value(value))).collect();
+                values.into_iter().filter(|value| types.meets(Types::from_value(value))).collect();
             let texts: Vec<String> =
                 values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect();
             let others: Vec<&&Value> = values.iter().filter(|value| !value.is_string()).collect();

@@ -7,7 +7,7 @@ fn formats_are_found_in_templates() {
     let Some(folder) = testdata::shared("chat-templates/templates") else { return };
     let found = |name: &str| {
         let template = ChatTemplate::open(folder.join(format!("{name}.jinja"))).unwrap();
-        let format = AnswerFormat::of(Some(&template), None);
+        let format = AnswerFormat::for_model(Some(&template), None);
         (format.tools.map_or("", |own| own.name), format.reasoning.map_or("", |own| own.name))
     };
     for (template, expected) in [
@@ -58,7 +58,7 @@ fn formats_are_found_in_what_templates_write() {
              {{%- for m in messages %}}[{{{{ m.role }}}}]{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}\
              {{%- endfor %}}{{% if add_generation_prompt %}}[assistant]{prompt}{{% endif %}}"
         );
-        ToolFormat::of(&ChatTemplate::new(&source).unwrap()).map_or("", |format| format.name)
+        ToolFormat::for_template(&ChatTemplate::new(&source).unwrap()).map_or("", |format| format.name)
     };
     let each = |call: &str, separator: &str| {
         format!(
@@ -155,7 +155,7 @@ const MESSAGES: &str = "{% if tools %}{{ tools | tojson }}{% endif -%}
 fn formats_are_found_in_templates_of_suffixes_and_of_messages() {
     for (source, name) in [(SUFFIXED, "hy3"), (MESSAGES, "muse-glimmer")] {
         let template = ChatTemplate::new(source).unwrap();
-        let found = AnswerFormat::of(Some(&template), None);
+        let found = AnswerFormat::for_model(Some(&template), None);
         assert_eq!(found, format(name, name));
         let answer = two_calls(&template).unwrap();
         let (calls, _) = read(events(found, "<|start|>assistant", &[&answer]));
@@ -191,7 +191,7 @@ const PARTS: &str = "{% macro open(tag, more='') %}<|open|>{{ tag }}{{ more }}<|
 #[test]
 fn formats_are_found_in_templates_that_put_marks_together() {
     let template = ChatTemplate::new(PARTS).unwrap();
-    let found = AnswerFormat::of(Some(&template), None);
+    let found = AnswerFormat::for_model(Some(&template), None);
     assert_eq!(found, format("kimi-k3", "kimi-k3"));
     let answer = two_calls(&template).unwrap();
     let (calls, _) = read(events(AnswerFormat { reasoning: None, ..found }, "", &[&answer]));
@@ -203,7 +203,7 @@ fn formats_are_found_in_the_vocabulary_if_the_template_only_reads_tools() {
     let tokenizer = with_marks(&format("lfm", ""));
     let found = |source: &str| {
         let template = ChatTemplate::new(source).unwrap();
-        AnswerFormat::of(Some(&template), Some(&tokenizer)).tools.map_or("", |own| own.name)
+        AnswerFormat::for_model(Some(&template), Some(&tokenizer)).tools.map_or("", |own| own.name)
     };
     let messages = "{% for m in messages %}{{ m.role }}: {{ m.content or '' }}\n{% endfor %}";
     assert_eq!(found(&format!("{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{messages}")), "lfm");
@@ -226,7 +226,7 @@ fn two_calls_of_templates_are_read() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let template = ChatTemplate::open(&path).unwrap();
-        let format = AnswerFormat::of(Some(&template), None);
+        let format = AnswerFormat::for_model(Some(&template), None);
         let (Some(_), Some(answer)) = (format.tools, two_calls(&template)) else { continue };
         let (calls, _) = read(events(AnswerFormat { reasoning: None, ..format }, "", &[&answer]));
         let [(one, first), (other, second)] = &calls[..] else { panic!("{path:?}: {calls:?} of {answer}") };

@@ -10,7 +10,7 @@ const HEADERS: &str = "{%- if tools %}<|system|>\n{{ tools | tojson }}{% endif -
 #[test]
 fn calls_may_stand_in_the_header_of_a_message() {
     let template = ChatTemplate::new(HEADERS).unwrap();
-    let found = AnswerFormat::of(Some(&template), None);
+    let found = AnswerFormat::for_model(Some(&template), None);
     assert_eq!(found, format("glm-4", ""));
     let calls = "add\n{\"days\": 1}<|assistant|>get_weather\n{}";
     let check = |text: &str, expected: &[&str]| check_after("<|assistant|>", found, text, expected);

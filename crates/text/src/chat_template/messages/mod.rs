@@ -95,7 +95,7 @@ impl ChatTemplate {
 
     /// What this template takes.
     fn traits(&self) -> &Traits {
-        self.traits.get_or_init(|| Traits::of(&self.for_probes()))
+        self.traits.get_or_init(|| Traits::for_template(&self.for_probes()))
     }
 
     /// An error with the message that is at fault, if one is: the messages before it render.

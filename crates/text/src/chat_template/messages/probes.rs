@@ -30,8 +30,8 @@ const LONG_ID: &str = "call_abcdefghijklmnopqrstuvwx";
 
 impl Traits {
     /// Renders probes.
-    pub(super) fn of(template: &ChatTemplate) -> Traits {
-        let forms = Forms::of(template);
+    pub(super) fn for_template(template: &ChatTemplate) -> Traits {
+        let forms = Forms::for_template(template);
         let (needs, lists_tools) = needs_of_tools(template);
         let mut traits = Traits { forms, needs, lists_tools, ..Traits::default() };
         traits.find_rules(template);
@@ -149,7 +149,7 @@ fn needs_of_tools(template: &ChatTemplate) -> (Needs, bool) {
 }
 
 impl Forms {
-    fn of(template: &ChatTemplate) -> Forms {
+    fn for_template(template: &ChatTemplate) -> Forms {
         let writes = |messages: &[Value], present: &[&str], absent: &[&str]| {
             template.render_probe(messages).is_some_and(|prompt| {
                 present.iter().all(|text| prompt.contains(text))

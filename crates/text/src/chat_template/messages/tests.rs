@@ -221,7 +221,7 @@ fn conversations_keep_all_texts_with_every_template() {
     let Some(templates) = templates() else { return };
     let mut problems = Vec::new();
     for (name, template) in &templates {
-        let knows_tools = crate::answer::ToolFormat::of(template).is_some();
+        let knows_tools = crate::answer::ToolFormat::for_template(template).is_some();
         for shape in shapes() {
             let tools = tools();
             for tools in [Some(&tools[..]), None] {
@@ -468,7 +468,7 @@ fn probes_of_hostile_templates_are_cheap() {
     let template = ChatTemplate::new(source).unwrap();
     let start = std::time::Instant::now();
     adapt(&template, &[user()]).unwrap();
-    assert!(crate::answer::ToolFormat::of(&template).is_none());
+    assert!(crate::answer::ToolFormat::for_template(&template).is_none());
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 

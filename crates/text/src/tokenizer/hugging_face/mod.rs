@@ -79,7 +79,7 @@ pub(super) fn build(file: TokenizerJson<'_>) -> Result<Tokenizer, String> {
 }
 
 /// Builds a tokenizer from a vocabulary of bytes with ranks.
-pub(super) fn of_ranks(vocabulary: RankedVocabulary) -> Result<Tokenizer, String> {
+pub(super) fn from_ranks(vocabulary: RankedVocabulary) -> Result<Tokenizer, String> {
     let RankedVocabulary { tokens: ids, special, added, pattern, composes, before, format } = vocabulary;
     let written = |token: &[u8]| token.iter().copied().map(char_of_byte).collect::<String>();
     let mut entries: Vec<(String, u32)> = ids.iter().map(|(token, &id)| (written(token), id)).collect();
