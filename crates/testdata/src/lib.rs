@@ -82,6 +82,31 @@ pub fn has_gpu(absence: Option<String>) -> bool {
     absence.is_none()
 }
 
+/// Whether the GPU of tests is a software adapter, whose results are the CPU's to the bit. Cards need not divide and take roots
+/// as IEEE 754 says.
+pub fn is_gpu_software() -> bool {
+    std::env::var("PERIHELION_ACCELERATOR").is_ok_and(|choice| choice == "software")
+}
+
+/// Compares a GPU's results with the CPU's: to the bit on a software adapter, else with an error of `relative` times the
+/// largest of the CPU's. One NaN is as good as another.
+///
+/// # Panics
+/// If they differ; the message begins with `what`.
+pub fn check_gpu_results(what: &str, got: &[f32], expected: &[f32], relative: f32) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let bound = if is_gpu_software() { 0.0 } else { relative * largest };
+    for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+        let is_same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
+        let is_near = bound > 0.0 && (got - expected).abs() <= bound;
+        assert!(
+            is_same || is_near,
+            "{what}: [{i}] is {got:e}, the CPU has {expected:e}, at most {largest:e}"
+        );
+    }
+}
+
 /// Says that a test was skipped, and why.
 ///
 /// # Panics

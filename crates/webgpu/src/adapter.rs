@@ -11,6 +11,7 @@ use tensor::{DeviceSpec, Error};
 use wgpu::{Adapter, AdapterInfo, Backend, Backends, DeviceType, Instance, InstanceDescriptor};
 
 use crate::device::WebGpu;
+use crate::fused;
 use crate::gpu::Gpu;
 
 /// What adapters are looked for in.
@@ -102,7 +103,10 @@ impl Adapters {
         let spec = i32::try_from(id).ok().and_then(|id| DeviceSpec::accelerator(id).ok());
         let adapter = self.found().adapters.get(id).zip(spec);
         let (adapter, spec) = adapter.ok_or_else(|| Error::Device(format!("there is no gpu:{id}")))?;
-        Gpu::open(adapter, limits(adapter), spec).map_err(Error::Device)
+        let gpu = Gpu::open(adapter, limits(adapter), spec).map_err(Error::Device)?;
+        let functions = fused::functions(&gpu)?;
+        gpu.fused.get_or_init(|| functions);
+        Ok(gpu)
     }
 }
 

@@ -16,6 +16,9 @@ use wgpu::{
 
 use crate::shader::{Access, Shader};
 
+/// Numbers of 64 bits, which shaders compute with only where the adapter's `fma` rounds twice.
+pub(crate) const DOUBLES: Features = Features::SHADER_F64.union(Features::SHADER_INT64);
+
 /// An opened adapter.
 pub(crate) struct Gpu {
     pub(crate) spec: DeviceSpec,
@@ -25,6 +28,8 @@ pub(crate) struct Gpu {
     pub(crate) queue: wgpu::Queue,
     /// What went wrong first: later calls fail with it.
     failure: Arc<OnceLock<String>>,
+    /// The functions `fused` and `fused_4` of shaders; empty until they are set.
+    pub(crate) fused: OnceLock<&'static str>,
     /// By the text of the shader.
     pipelines: Mutex<HashMap<String, Arc<Pipeline>>>,
     /// Holds the buffer that the last read went through, which the next one can use.
@@ -43,7 +48,7 @@ impl Gpu {
         let info = adapter.get_info();
         let request = adapter.request_device(&DeviceDescriptor {
             label: Some("perihelion"),
-            required_features: Features::empty(),
+            required_features: adapter.features() & DOUBLES,
             required_limits: limits.clone(),
             experimental_features: ExperimentalFeatures::disabled(),
             memory_hints: MemoryHints::Performance,
@@ -60,8 +65,8 @@ impl Gpu {
         device.set_device_lost_callback(move |reason, message| {
             let _ = first.set(format!("the device is lost ({reason:?}): {message}"));
         });
-        let (pipelines, staging) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Gpu { spec, info, limits, device, queue, failure, pipelines, staging }))
+        let (fused, pipelines, staging) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Ok(Arc::new(Gpu { spec, info, limits, device, queue, failure, fused, pipelines, staging }))
     }
 
     /// Fails with the first error that the driver reported, if it reported one.
@@ -159,7 +164,8 @@ impl Gpu {
 
     #[expect(unsafe_code, reason = "counters in loops would slow each of them many times")]
     fn module(&self, shader: &Shader) -> ShaderModule {
-        let source = ShaderSource::Wgsl(Cow::Borrowed(shader.text()));
+        let text = [shader.text(), self.fused.get().copied().unwrap_or_default()].concat();
+        let source = ShaderSource::Wgsl(Cow::Owned(text));
         let description = ShaderModuleDescriptor { label: Some(shader.name()), source };
         let checks = ShaderRuntimeChecks {
             bounds_checks: true,

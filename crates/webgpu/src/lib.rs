@@ -4,6 +4,7 @@
 
 mod adapter;
 mod device;
+mod fused;
 mod gpu;
 mod kernels;
 mod memory;

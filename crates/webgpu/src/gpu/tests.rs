@@ -140,3 +140,43 @@ fn memory_that_no_buffer_has_is_refused() {
     assert!(matches!(error, tensor::Error::OutOfMemory { .. }), "{error}");
     gpu.check().unwrap();
 }
+
+/// Floats of every exponent, some with few bits set, so that sums of products come near the middle of two floats.
+fn operand(state: &mut u64) -> f32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let bits = (*state >> 32) as u32;
+    match *state >> 29 & 7 {
+        0 => f32::from_bits(bits & 0xff80_0001),
+        1 => f32::from_bits(bits & 0xfff0_0000),
+        2 => f32::from_bits((bits & 0x80ff_ffff) | 0x3f00_0000),
+        3 => f32::from_bits((bits & 0x807f_ffff) | 0x3f80_0000),
+        4 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, 1e-45, f32::MIN_POSITIVE]
+            [(bits & 7) as usize],
+        5 => f32::from_bits(bits & 0x81ff_ffff),
+        _ => f32::from_bits(bits),
+    }
+}
+
+#[test]
+fn sums_of_products_are_rounded_once() {
+    const SUMS: usize = 1 << 20;
+    let Some(gpu) = gpu() else { return };
+    let mut state = 1;
+    let triples: Vec<[f32; 3]> = (0..SUMS)
+        .map(|_| {
+            let [a, b, mut c] = [(); 3].map(|()| operand(&mut state));
+            // Often next to the product, where its lower bits count.
+            if state >> 60 < 8 {
+                c = -(a * b) * [1.0, 2.0, 0.5, 1.0 + f32::EPSILON][(state >> 50 & 3) as usize];
+            }
+            [a, b, c]
+        })
+        .collect();
+    let bytes: Vec<u8> = triples.as_flattened().iter().flat_map(|float| float.to_le_bytes()).collect();
+    let sum = "let j = 3u * i; if i < p.n / 3u { set_y(i, fused(x(j), x(j + 1u), x(j + 2u))); }";
+    let got = compute(&gpu, &conversion(DType::F32, DType::F32, sum), [DType::F32; 2], &bytes, 4 * SUMS);
+    for ([a, b, c], got) in triples.into_iter().zip(got.as_chunks().0) {
+        let (expected, got) = (a.mul_add(b, c), f32::from_le_bytes(*got));
+        assert!(is_same(expected, got), "{a:e} * {b:e} + {c:e} is {got:e}, expected {expected:e}");
+    }
+}

@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
         let added = exp_(partials(partial + item % 4u) - both);
         largest = both;
         sum = sum * old + partials(partial + 4u + item % 4u) * added;
-        value = fma(partials(partial + 8u + item % (4u * p.width)), added, value * old);
+        value = fused(partials(partial + 8u + item % (4u * p.width)), added, value * old);
     }
     let token = min(tile.first_token + row / p.group, p.tokens - 1u);
     set_y((token * p.kv_heads * p.group + head) * p.width + item % (4u * p.width) / 4u, value / sum);

@@ -67,7 +67,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
                 let i = min(next + j, 255u);
                 // A weight of 0 would not do: the value may be infinite.
                 let sees = (vec4<u32>(start + next + j) >= first) & (vec4<u32>(start + next + j) <= last_here);
-                sum = select(sum, fma(weights[i], vec4<f32>(values[j]), sum), sees);
+                sum = select(sum, fused_4(weights[i], vec4<f32>(values[j]), sum), sees);
             }
         }
         put_rows(partial + 8u + 4u * dim, sum);

@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) t
                     loaded[j] = v((key * p.heads + head) * p.width + dim);
                 }
                 for (var j = 0u; j < 8u; j += 1u) {
-                    let sum = fma(weights[min(next + j, 255u)], vec4<f32>(loaded[j]), value);
+                    let sum = fused_4(weights[min(next + j, 255u)], vec4<f32>(loaded[j]), value);
                     value = select(value, sum, next + j < count);
                 }
             }
@@ -82,11 +82,11 @@ fn score(row: u32) -> vec4<f32> {
             keys[i] = k(row * p.dims + dim + i);
         }
         for (var i = 0u; i < 8u; i += 1u) {
-            sum = fma(queries[dim + i], vec4<f32>(keys[i]), sum);
+            sum = fused_4(queries[dim + i], vec4<f32>(keys[i]), sum);
         }
     }
     for (; dim < p.dims; dim += 1u) {
-        sum = fma(queries[dim], vec4<f32>(k(row * p.dims + dim)), sum);
+        sum = fused_4(queries[dim], vec4<f32>(k(row * p.dims + dim)), sum);
     }
     return sum;
 }

@@ -12,6 +12,6 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     let first_channel = number % p.in_example * (p.count / p.plane);
     for (var i = lane; i < p.count; i += LANES) {
         let channel = first_channel + i / p.plane;
-        set_y(first + i, fma(x(first + i) - mean, factor * weight(channel), bias(channel)));
+        set_y(first + i, fused(x(first + i) - mean, factor * weight(channel), bias(channel)));
     }
 }

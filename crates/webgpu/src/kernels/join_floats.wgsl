@@ -30,7 +30,7 @@ fn mean_of(state: vec2<u32>, count: u32) -> f32 {
     let sum = bitcast<vec2<f32>>(state);
     let divisor = f32(max(count, 1u));
     let quotient = sum.x / divisor;
-    let left = fma(-quotient, divisor, sum.x) + sum.y;
+    let left = fused(-quotient, divisor, sum.x) + sum.y;
     let mean = select(quotient, quotient + left / divisor, is_finite(quotient));
     return bitcast<f32>(select(bitcast<u32>(mean), 0x7fc00000u, count == 0u));
 }

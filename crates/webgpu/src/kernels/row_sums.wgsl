@@ -26,8 +26,8 @@ fn variance_of(first: u32, count: u32, lane: u32, mean: f32) -> f32 {
     for (var i = lane; i < count; i += 8u * LANES) {
         let a = centered(first, i, count, mean);
         let b = centered(first, i + 4u * LANES, count, mean);
-        sum = fma(a.w, a.w, fma(a.z, a.z, fma(a.y, a.y, fma(a.x, a.x, sum))));
-        sum = fma(b.w, b.w, fma(b.z, b.z, fma(b.y, b.y, fma(b.x, b.x, sum))));
+        sum = fused(a.w, a.w, fused(a.z, a.z, fused(a.y, a.y, fused(a.x, a.x, sum))));
+        sum = fused(b.w, b.w, fused(b.z, b.z, fused(b.y, b.y, fused(b.x, b.x, sum))));
     }
     return sum_of_lanes(lane, sum) / f32(count);
 }

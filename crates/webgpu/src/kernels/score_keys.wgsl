@@ -9,11 +9,11 @@ fn score(start: u32, lane: u32) -> vec4<f32> {
             keys[i] = cache(start + (dim + i) * 16u + lane);
         }
         for (var i = 0u; i < 8u; i += 1u) {
-            sum = fma(queries[dim + i], vec4<f32>(keys[i]), sum);
+            sum = fused_4(queries[dim + i], vec4<f32>(keys[i]), sum);
         }
     }
     for (; dim < p.dims; dim += 1u) {
-        sum = fma(queries[dim], vec4<f32>(cache(start + dim * 16u + lane)), sum);
+        sum = fused_4(queries[dim], vec4<f32>(cache(start + dim * 16u + lane)), sum);
     }
     return sum;
 }

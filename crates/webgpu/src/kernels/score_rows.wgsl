@@ -20,7 +20,7 @@ fn score(start: u32, lane: u32) -> vec4<f32> {
 fn every_sixteenth(row: u32, first: u32) -> vec4<f32> {
     var sum = vec4<f32>();
     for (var dim = first; dim < p.dims; dim += 16u) {
-        sum = fma(queries[dim], vec4<f32>(cache(row + dim)), sum);
+        sum = fused_4(queries[dim], vec4<f32>(cache(row + dim)), sum);
     }
     return sum;
 }

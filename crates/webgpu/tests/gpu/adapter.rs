@@ -55,6 +55,20 @@ pub(crate) fn brought(value: &Tensor, place: DeviceRef, device: &dyn Device) -> 
     Buffer::from_tensor(value).to(allocator).unwrap()
 }
 
+/// Where a result differs from the CPU's in a bit, if it does. One NaN is as good as another.
+pub(crate) fn difference(got: &Tensor, expected: &Tensor) -> Option<String> {
+    if got.bytes() == expected.bytes() {
+        return None;
+    }
+    let pairs = got.to_f64_vec().into_iter().zip(expected.to_f64_vec()).enumerate();
+    let others = pairs.filter(|(_, (got, expected))| {
+        got.to_bits() != expected.to_bits() && !(got.is_nan() && expected.is_nan())
+    });
+    let others: Vec<(usize, (f64, f64))> = others.collect();
+    let (i, (got, expected)) = others.first()?;
+    Some(format!("{} elements differ: [{i}] is {got:e}, the CPU has {expected:e}", others.len()))
+}
+
 /// Brings inputs to where a model wants them.
 pub(crate) fn placed(model: &Model, inputs: &[Tensor], device: &dyn Device) -> Vec<Buffer> {
     let places = model.input_devices();

@@ -108,9 +108,7 @@ fn rows_have_the_same_bits_whatever_their_number() {
             assert!(same, "{dtype}: {rows} rows differ from those of 17");
         }
         let expected = &run(&host, &graph, &weights, &inputs[16..])[0];
-        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
-        let worst = all.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-        assert!(worst <= 1e-4 * largest, "{dtype}: {worst} from the host's results, up to {largest}");
+        testdata::check_gpu_results(&dtype.to_string(), all, expected, 1e-4);
     }
 }
 
@@ -140,8 +138,8 @@ fn weights_may_be_computed() {
         ];
         let [there, here] =
             [&device, &cpu()].map(|device| run(device, &graph, &(), std::slice::from_ref(&inputs)));
-        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-5 * columns as f32 + 1e-6);
-        assert!(close, "{dtype} {tokens} {rows} {columns} {function}: {there:?}, expected {here:?}");
+        let what = format!("{dtype} {tokens} {rows} {columns} {function}");
+        testdata::check_gpu_results(&what, &there[0], &here[0], 1e-5);
     }
 }
 
@@ -181,8 +179,7 @@ fn right_sides_of_products_may_be_packed() {
         let inputs = vec![Tensor::from_slice([batch, m, k], &floats(1, batch * m * k))];
         let [there, here] =
             [&device, &cpu()].map(|device| run(device, &graph, &weights, std::slice::from_ref(&inputs)));
-        let close = there[0].iter().zip(&here[0]).all(|(a, b)| (a - b).abs() <= 1e-6 * k as f32);
-        assert!(close, "{batch} {m} {k} {n}: {there:?}, expected {here:?}");
+        testdata::check_gpu_results(&format!("{batch} {m} {k} {n}"), &there[0], &here[0], 1e-5);
     }
 }
 
@@ -229,9 +226,7 @@ fn weights_of_several_dtypes_share_an_input() {
         let graph = Graph::parse(text).unwrap();
         let [there, here] =
             [&device, &cpu()].map(|device| run(device, &graph, &sized, std::slice::from_ref(&inputs)));
-        let largest = here[0].iter().fold(0f32, |largest, value| largest.max(value.abs()));
-        let worst = there[0].iter().zip(&here[0]).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-        assert!(worst <= 1e-4 * largest, "{worst} from the host's results, up to {largest}");
+        testdata::check_gpu_results("several weights", &there[0], &here[0], 1e-4);
     }
 }
 

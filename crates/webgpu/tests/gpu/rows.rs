@@ -1,10 +1,11 @@
-//! Ops of rows on an adapter: they are those of the references at any width, and a row has the same bits in every batch.
+//! Ops of rows on an adapter: they are those of the references at any width, on a software adapter also the CPU's to
+//! the bit, and a row has the same bits in every batch.
 
 use engine::{InferenceSession, Model};
 use graph::Graph;
 use tensor::{Buffer, DType, Tensor, bf16, f16};
 
-use crate::adapter::{adapter, compile_there, cpu};
+use crate::adapter::{adapter, compile_there, cpu, difference};
 
 /// Operations on `%x [n, columns]`, `%w [columns]` and `%b [columns]`, and the dtypes that they are tried with.
 const OPERATIONS: &[(&str, &[DType])] = &[
@@ -80,7 +81,7 @@ fn bounds(dtype: DType) -> (f64, f64) {
     }
 }
 
-/// The results of `n` rows.
+/// The results of `n` rows, which are those of the reference.
 fn results(graph: &Graph, model: &Model, dtype: DType, columns: usize, n: usize) -> Vec<Tensor> {
     let inputs =
         [numbers(dtype, &[n, columns]), numbers(DType::F32, &[columns]), numbers(DType::F32, &[columns])];
@@ -103,6 +104,20 @@ fn results(graph: &Graph, model: &Model, dtype: DType, columns: usize, n: usize)
     outputs
 }
 
+/// Compares the results of `ROWS[0]` rows with the CPU's to the bit.
+fn check_bits(graph: &Graph, results: &[Tensor], dtype: DType, columns: usize) {
+    let here = InferenceSession::new([cpu()]).unwrap();
+    let model = here.load(graph, &|_: &str| None).unwrap();
+    let n = ROWS[0];
+    let inputs =
+        [numbers(dtype, &[n, columns]), numbers(DType::F32, &[columns]), numbers(DType::F32, &[columns])];
+    let outputs = model.execute(&inputs.each_ref().map(Buffer::from_tensor)).unwrap();
+    for (got, expected) in results.iter().zip(outputs) {
+        let difference = difference(got, &expected.to_tensor().unwrap());
+        assert_eq!(difference, None, "{n} rows of {columns}\n{graph}");
+    }
+}
+
 fn check(operation: &str, dtype: DType, columns: usize, session: &InferenceSession) {
     let results_of = if operation.contains("_k(") { "%0, %1" } else { "%0" };
     let text = format!(
@@ -112,6 +127,10 @@ fn check(operation: &str, dtype: DType, columns: usize, session: &InferenceSessi
     let graph = Graph::parse(&text).unwrap();
     let model = session.init(&compile_there(session, &graph), &|_: &str| None).unwrap();
     let all = results(&graph, &model, dtype, columns, ROWS[0]);
+    // The CPU takes the logarithm in f64.
+    if testdata::is_gpu_software() && !operation.starts_with("log_softmax") {
+        check_bits(&graph, &all, dtype, columns);
+    }
     for &n in &ROWS[1..] {
         for (all, some) in all.iter().zip(results(&graph, &model, dtype, columns, n)) {
             assert!(all.bytes()[..some.bytes().len()] == *some.bytes(), "{n} rows have other bits\n{text}");

@@ -67,7 +67,7 @@ fn add(before: f32, side: u32, count: u32, tokens: u32, token: u32, row: u32) ->
             let group = i * GROUPS + g;
             let slot = side * SLOTS + group * tokens + token;
             let at = (side * MOST + group) * 16u + row;
-            sum = fma(dots[slot * 16u + row], scales[at] * x_scale, sum);
+            sum = fused(dots[slot * 16u + row], scales[at] * x_scale, sum);
             if (MINIMUMS) {
                 sum = add_minimum(sum, at, slot);
             }

@@ -30,14 +30,14 @@ fn add(before: f32, side: u32, count: u32, token: u32, row: u32) -> f32 {
     let at = side * WORDS;
     for (var column = 0u; column + 1u < count; column += 2u) {
         let weights = pair(at, column, row);
-        sum = fma(weights.x, inputs[place(side, token, column)], sum);
-        sum = fma(weights.y, inputs[place(side, token, column + 1u)], sum);
+        sum = fused(weights.x, inputs[place(side, token, column)], sum);
+        sum = fused(weights.y, inputs[place(side, token, column + 1u)], sum);
     }
     if (count % 2u == 1u) {
-        sum = fma(pair(at, count - 1u, row).x, inputs[place(side, token, count - 1u)], sum);
+        sum = fused(pair(at, count - 1u, row).x, inputs[place(side, token, count - 1u)], sum);
     }
     if (SCALED) {
-        return fma(sum, bitcast<f32>(stage[at + row]), before);
+        return fused(sum, bitcast<f32>(stage[at + row]), before);
     }
     return sum;
 }

@@ -18,5 +18,5 @@ fn put_corrections(at: u32, slot: u32, tokens: u32, scale: f32) {
 }
 
 fn add_minimum(sum: f32, at: u32, slot: u32) -> f32 {
-    return fma(minimums[at], corrections[slot], sum);
+    return fused(minimums[at], corrections[slot], sum);
 }

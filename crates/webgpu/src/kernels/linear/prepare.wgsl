@@ -14,7 +14,7 @@ fn factor_of(start: u32, lane: u32) -> f32 {
         var sum = 0.0;
         for (var column = lane; column < p.columns; column += 64u) {
             let value = x(start + column);
-            sum = fma(value, value, sum);
+            sum = fused(value, value, sum);
         }
         squares[lane] = sum;
     }
