@@ -277,6 +277,17 @@ MODELS = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1, "norm_topk_prob": False,
         "first_k_dense_replace": 0, "rope_parameters": {**THETA, "partial_rotary_factor": 0.4}, **TIED,
     }),
+    # Saved as Ling, which `transformers` does not have: groups of experts, and dims of which some rotate.
+    "ling": ("Glm4Moe", {
+        **TEN, "num_hidden_layers": 3, "head_dim": 10, "n_routed_experts": 9, "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 12, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "use_qk_norm": True,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.6}, "num_mtp_layers": 0,
+    }),
+    "ling_plain": ("Glm4Moe", {
+        **SMALLER, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 10, "n_routed_experts": 5, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 10, "n_shared_experts": 2, "norm_topk_prob": False, "first_k_dense_replace": 0, "attention_bias": True,
+        "rope_parameters": {**THETA, "partial_rotary_factor": 0.4}, "num_mtp_layers": 0,
+    }),
     "solar_open": ("SolarOpen", {
         **SMALLER, "head_dim": 14, "num_key_value_heads": 1, "n_routed_experts": 9, "n_group": 3, "topk_group": 2,
         "num_experts_per_tok": 3, "moe_intermediate_size": 10, "n_shared_experts": 2, "routed_scaling_factor": 1.7,
@@ -839,6 +850,7 @@ GGUF = {
     "stablelm_parallel": False, "olmo": True, "olmo_clipped": True, "glm": False, "glm4": False, "ernie4_5": False,
     "seed_oss": False, "phi": False, "falcon": False, "falcon_new": False, "nemotron": False, "arcee": True, "apertus": False,
     "mellum": False, "laguna": False, "afmoe": False, "mimo_v2": False, "step3p5": False, "minicpm3": False, "muse_glimmer": True,
+    "ling": False,
 }
 # What the GGUF files of some call themselves.
 GGUF_NAMES = {
@@ -847,7 +859,7 @@ GGUF_NAMES = {
     "olmo3": "olmo2", "mixtral": "llama", "mixtral_stacked": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe",
     "granite_moe": "granitemoe", "ministral3": "mistral3", "gpt_neox": "gptneox", "gpt_neox_sequential": "gptneox",
     "cohere": "command-r", "cohere_norms": "command-r", "stablelm_parallel": "stablelm", "olmo_clipped": "olmo",
-    "mimo_v2": "mimo2", "step3p5": "step35", "muse_glimmer": "muse-glimmer", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
+    "ling": "bailingmoe2", "mimo_v2": "mimo2", "step3p5": "step35", "muse_glimmer": "muse-glimmer", "glm": "chatglm", "phi": "phi2", "falcon_new": "falcon",
 }
 # Those that the package `gguf` does not know yet, and one whose tensors are called the same.
 GGUF_TENSORS = {"mellum": "dots1", "laguna": "step35", "muse-glimmer": "afmoe"}
@@ -1156,7 +1168,7 @@ def as_in_gguf(spelled: str, config: transformers.PretrainedConfig, weights: dic
     for name, weight in weights.items():
         if spelled == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             weight = weight.T
-        if "query_key_value" in name:
+        if "query_key_value" in name and spelled != "bailingmoe2":
             kv_heads = len(weight) // config.head_dim - config.num_attention_heads
             weight = grouped(weight, kv_heads // 2, config.head_dim)
         # Corrections of scores and sinks have a leaf.
@@ -1290,14 +1302,19 @@ def write_gguf(name: str, path: Path, config: transformers.PretrainedConfig, wei
         writer.add_xielu_eps(numbers("eps"))
     if name == "step3p5":
         writer.add_expert_shared_feed_forward_length(config.share_expert_dim)
-    if name in ("afmoe", "laguna", "mimo_v2", "step3p5"):
+    if name in ("afmoe", "laguna", "ling", "mimo_v2", "step3p5"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_norm(True)
-        scale = {"afmoe": "route_scale", "laguna": "moe_routed_scaling_factor", "mimo_v2": "routed_scaling_factor", "step3p5": "moe_router_scaling_factor"}
+        scale = {"afmoe": "route_scale", "laguna": "moe_routed_scaling_factor", "ling": "routed_scaling_factor", "mimo_v2": "routed_scaling_factor", "step3p5": "moe_router_scaling_factor"}
         writer.add_expert_weights_scale(getattr(config, scale[name]))
         writer.add_leading_dense_block_count(1)
     if name == "afmoe":
         writer.add_expert_shared_count(config.num_shared_experts)
+    if name == "ling":
+        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_expert_shared_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
     if name == "laguna":
         writer.add_rope_dimension_count_swa(config.head_dim)
     architecture = next(arch for arch, other in gguf.MODEL_ARCH_NAMES.items() if other == GGUF_TENSORS.get(spelled, spelled))
@@ -1375,6 +1392,38 @@ def as_step3p5(folder: Path, config: transformers.PretrainedConfig) -> None:
         },
     }
     (folder / "config.json").write_text(json.dumps(published, indent=2) + "\n")
+
+
+LING_NAMES = {
+    "embed_tokens": "word_embeddings", "self_attn.o_proj": "attention.dense", "self_attn.q_norm": "attention.query_layernorm",
+    "self_attn.k_norm": "attention.key_layernorm", "gate.e_score_correction_bias": "gate.expert_bias",
+}
+# Of GLM-4.5's keys, those that Ling has too or calls otherwise.
+LING_KEYS = {key: key for key in [
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "max_position_embeddings", "rms_norm_eps", "hidden_act", "moe_intermediate_size", "num_experts_per_tok", "n_group", "topk_group",
+    "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "tie_word_embeddings",
+]} | {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"}
+
+
+def as_ling(name: str, folder: Path, config: transformers.PretrainedConfig) -> None:
+    """Makes a GLM-4.5 a Ling: it computes the same, with other names, and projections of queries, keys and values in one."""
+    weights = load_file(folder / "model.safetensors")
+    spelled = lambda name: next((name.replace(own, other) for own, other in LING_NAMES.items() if own in name), name)
+    result = {spelled(name): weight for name, weight in weights.items() if not re.search(r"\.[qkv]_proj\.", name)}
+    for first in [name for name in weights if ".q_proj." in name]:
+        parts = [weights[first.replace("q_proj", f"{part}_proj")] for part in "qkv"]
+        result[first.replace("self_attn.q_proj", "attention.query_key_value")] = torch.cat(parts)
+    save_file(result, folder / "model.safetensors", {"format": "pt"})
+    described = {other: getattr(config, own) for own, other in LING_KEYS.items()} | {
+        "architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe", "score_function": "sigmoid", "use_bias": False,
+        "moe_router_enable_expert_bias": True, "num_nextn_predict_layers": 0, "rope_scaling": None, "use_rmsnorm": True,
+        "rope_theta": config.rope_parameters["rope_theta"],
+    }
+    share = config.rope_parameters["partial_rotary_factor"]
+    # Either is published.
+    described |= {"rotary_dim": int(share * config.head_dim)} if name == "ling_plain" else {"partial_rotary_factor": share}
+    (folder / "config.json").write_text(json.dumps(described, indent=2) + "\n")
 
 
 def add_prediction(path: Path, hidden: int) -> None:
@@ -1490,6 +1539,8 @@ def write(name: str, family: str, settings: dict) -> None:
         as_step3p5(folder, config)
     if name == "muse_glimmer":
         config = config.get_text_config()
+    if name.startswith("ling"):
+        as_ling(name, folder, config)
     if name in GGUF:
         write_gguf(name, folder / "model.gguf", config, load_file(folder / "model.safetensors"))
     if family == "NemotronH" and "moe" not in settings["layers_block_type"]:

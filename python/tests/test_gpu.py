@@ -18,7 +18,7 @@ from perihelion import LLM, OutOfMemory, SamplingParams, driver
 from perihelion.driver import CPU, Accelerator, Buffer, Device, DeviceSpec
 from perihelion.dtype import DType
 from perihelion.engine import InferenceSession
-from perihelion.graph import BufferType, DeviceRef, Graph, TensorType, Weight, ops
+from perihelion.graph import BufferType, DevicePlacementPolicy, DeviceRef, Graph, TensorType, Weight, ops
 from perihelion.pipelines import PipelineConfig
 
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
@@ -161,10 +161,26 @@ def test_values_are_transferred(gpu: Accelerator, gpu_session: InferenceSession)
     far, near = model.execute(x, Buffer.from_numpy(y).to(gpu))
     assert (far.device, near.device) == (gpu, CPU())
     assert far.to_numpy().tolist() == (x + y).tolist() and near.to_numpy().tolist() == (2 * (x + y)).tolist()
-    with pytest.raises((RuntimeError, ValueError), match="expected gpu:0"):
+    with pytest.raises(ValueError, match="input 1 'input1' is on cpu, expected gpu:0"):
         model.execute(x, y)
-    with pytest.raises((RuntimeError, ValueError), match="the buffer is on gpu:0"):
+    with pytest.raises(ValueError, match="input 0 'input0' is on gpu:0, expected cpu"):
         model.execute(Buffer.from_numpy(x).to(gpu), Buffer.from_numpy(y).to(gpu))
+
+
+@pytest.mark.parametrize("policy", DevicePlacementPolicy)
+def test_a_graph_says_what_is_done_about_ops_that_only_the_cpu_computes(
+    policy: DevicePlacementPolicy, gpu_session: InferenceSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    types = [TensorType(DType.float32, [3], DeviceRef.GPU(0))]
+    graph = Graph("g", ops.sin, types, strict_device_placement=policy)
+    assert graph.copy().strict_device_placement is policy
+    message = "gpu:0 has no kernel for it"
+    if policy is DevicePlacementPolicy.Error:
+        with pytest.raises(ValueError, match=f"sin is on gpu:0, but {message}"):
+            gpu_session.compile(graph)
+        return
+    gpu_session.compile(graph)
+    assert (f"the host computes sin: {message}" in caplog.text) == (policy is DevicePlacementPolicy.Warn)
 
 
 def test_graphs_write_buffers_of_the_gpu(gpu: Accelerator, gpu_session: InferenceSession) -> None:

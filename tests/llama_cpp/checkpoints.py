@@ -34,6 +34,7 @@ ODD = {
     "kimi_vl": "queries without latents are for 26 and 27 layers",
     "lfm2_biases": "biases",
     "lfm2_moe_plain": "no correction of scores",
+    "ling_plain": "no norms of queries and keys",
     "mellum_dense": "every layer has experts",
     "minicpm3": "the dims that rotate begin at an odd one",
     "ministral": "windows",

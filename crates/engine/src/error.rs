@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use graph::{Graph, NodeId, SourceLocation};
+use graph::{DeviceRef, Graph, NodeId, SourceLocation};
 
 use crate::ArtifactFault;
 
@@ -77,6 +77,23 @@ pub enum Error {
         /// What is asked for, and why it cannot be.
         message: String,
         /// Where the op was built, if a node of the graph is meant.
+        location: Option<SourceLocation>,
+    },
+    /// The graph puts an op on a device that cannot compute it, and does not let the host do so.
+    #[error(
+        "compiling `{graph}`: {op} is on {device}, but {reason}; the graph's device_placement is error: \
+         put the op on cpu, or choose warn or ignore"
+    )]
+    Placement {
+        /// The graph's name.
+        graph: String,
+        /// The op.
+        op: &'static str,
+        /// Where the graph puts it.
+        device: DeviceRef,
+        /// Why it cannot run there.
+        reason: String,
+        /// Where the op was built.
         location: Option<SourceLocation>,
     },
     /// A pass to leave out does not exist.

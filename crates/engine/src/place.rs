@@ -3,14 +3,14 @@
 //! Types say where values are. A node runs where its graph puts its results if the device has a kernel for it, and else
 //! on the host, with transfers around it. Each value crosses to a device at most once.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use graph::ops::{CreateBuffer, Custom, Transfer, Weight};
-use graph::{DeviceRef, Graph, Kind, Node, NodeId, Op, Type, Value};
+use graph::{DevicePlacementPolicy, DeviceRef, Graph, Kind, Node, NodeId, Op, Type, Value};
 use tensor::DeviceSpec;
 
-use crate::leaf::leaf;
+use crate::leaf::{is_leaf, leaf};
 use crate::{AssertLevel, Device, Error, KernelSettings, NodeTypes};
 
 /// Where nodes run.
@@ -51,6 +51,45 @@ impl Devices {
             device => self.far.iter().find(|far| device_ref(far.spec()) == device),
         }
     }
+
+    /// Why the host computes a node, of which `leaf` gives the operands that are weights or constants; `None` if a device does.
+    pub(crate) fn reason<'g>(
+        &self,
+        device: &dyn Device,
+        types: &NodeTypes<'_>,
+        level: AssertLevel,
+        leaf: &dyn Fn(usize) -> Option<&'g Op>,
+    ) -> Option<String> {
+        // A view, wherever its operand is; a weight, wherever it is read.
+        if matches!(types.op, Op::Rebind(_)) || is_leaf(types.op) {
+            return None;
+        }
+        if is_hosts(types) {
+            return Some("only the host does it".to_string());
+        }
+        let (far, spec) = (device.far()?, device.spec());
+        if far.kernel(types).is_none() {
+            return Some(format!("{spec} has no kernel for it"));
+        }
+        // What is no weight is not packed, and so must be read as it is.
+        let unread = types.inputs.iter().enumerate().find(|&(position, ty)| {
+            !far.reads(ty.dtype) && leaf(position).is_none() && device.packing(types, position).is_some()
+        });
+        if let Some((_, ty)) = unread {
+            return Some(format!("{spec} reads no computed weight of {}", ty.dtype));
+        }
+        let indices = self.indices(types);
+        if !indices.is_empty() && is_clamped(types.op) && level < AssertLevel::Safe {
+            return Some("only the host clamps indices".to_string());
+        }
+        let is_weight = |&index: &usize| matches!(leaf(index), Some(Op::Weight(_)));
+        indices.iter().any(is_weight).then(|| "its indices are weights".to_string())
+    }
+
+    /// The operands of a node that the host checks before a device reads them.
+    fn indices(&self, types: &NodeTypes<'_>) -> &'static [usize] {
+        self.host.kernel(types).and_then(|kernel| kernel.checked()).unwrap_or_default()
+    }
 }
 
 /// A device as types name it.
@@ -64,7 +103,8 @@ pub(crate) fn device_ref(spec: DeviceSpec) -> DeviceRef {
 /// The graph with every value where it is computed or read, and transfers between.
 pub(crate) fn place(graph: &Graph, devices: &Devices, settings: &KernelSettings) -> Result<Graph, Error> {
     let (placed, homes) = (Graph::new(graph.name()), HashMap::new());
-    let mut placing = Placing { graph, devices, settings, placed, homes, buffers: BTreeSet::new() };
+    let (buffers, by_host) = (BTreeSet::new(), BTreeMap::new());
+    let mut placing = Placing { graph, devices, settings, placed, homes, buffers, by_host };
     if let Some(device) = devices.all_on() {
         placing.buffers = placing.buffers_on(device);
     }
@@ -80,31 +120,8 @@ pub(crate) fn place(graph: &Graph, devices: &Devices, settings: &KernelSettings)
     let outputs = graph.outputs().iter().map(|&output| placing.get(output, graph.ty(output).device));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     placing.placed.set_outputs(&outputs);
+    placing.warn();
     Ok(placing.placed)
-}
-
-/// Why the host computes a node, of whose operands those for which `is_leaf` are weights or constants; `None` if a device does.
-pub(crate) fn reason(
-    device: &dyn Device,
-    types: &NodeTypes<'_>,
-    is_leaf: &dyn Fn(usize) -> bool,
-) -> Option<String> {
-    // A view, wherever its operand is.
-    if let Op::Rebind(_) = types.op {
-        return None;
-    }
-    if is_hosts(types) {
-        return Some("only the host does it".to_string());
-    }
-    let (far, spec) = (device.far()?, device.spec());
-    if far.kernel(types).is_none() {
-        return Some(format!("{spec} has no kernel for it"));
-    }
-    // What is no weight is not packed, and so must be read as it is.
-    let unread = types.inputs.iter().enumerate().find(|&(position, ty)| {
-        !far.reads(ty.dtype) && !is_leaf(position) && device.packing(types, position).is_some()
-    });
-    unread.map(|(_, ty)| format!("{spec} reads no computed weight of {}", ty.dtype))
 }
 
 /// Whether only the host does it: what sizes, other graphs and people depend on, libraries, and ops that refuse data which
@@ -155,6 +172,8 @@ struct Placing<'g> {
     homes: HashMap<Value, Vec<(DeviceRef, Value)>>,
     /// The buffers that live on the device that all is to run on.
     buffers: BTreeSet<usize>,
+    /// The ops that the graph puts on a device and the host computes, why, and how often.
+    by_host: BTreeMap<(&'static str, String), usize>,
 }
 
 impl Placing<'_> {
@@ -180,7 +199,7 @@ impl Placing<'_> {
     }
 
     /// Where a node runs.
-    fn device_of(&self, id: NodeId, node: &Node) -> Result<DeviceRef, Error> {
+    fn device_of(&mut self, id: NodeId, node: &Node) -> Result<DeviceRef, Error> {
         let buffer = self.buffer_of(node);
         let wanted = match (self.devices.all_on(), buffer) {
             (Some(_), None) if self.counts(node) => DeviceRef::Cpu,
@@ -197,7 +216,30 @@ impl Placing<'_> {
                 let message = format!("{} uses {}, but {reason}", node.op.name(), self.graph.ty(buffer));
                 Err(Error::compile(self.graph, Some(id), message))
             }
-            (Some(_), _) => Ok(DeviceRef::Cpu),
+            (Some(_), _) if self.devices.all_on().is_some() => Ok(DeviceRef::Cpu),
+            (Some(reason), _) => self.replace(node, wanted, reason),
+        }
+    }
+
+    /// Gives a node that the graph puts on a device to the host, if the graph's policy allows that.
+    fn replace(&mut self, node: &Node, device: DeviceRef, reason: String) -> Result<DeviceRef, Error> {
+        let op = node.op.name();
+        if self.graph.device_placement() == DevicePlacementPolicy::Error {
+            let (graph, location) = (self.graph.name().to_string(), node.location.clone());
+            return Err(Error::Placement { graph, op, device, reason, location });
+        }
+        *self.by_host.entry((op, reason)).or_default() += 1;
+        Ok(DeviceRef::Cpu)
+    }
+
+    /// Says what the host computes although the graph puts it on a device, if the graph wants to be told.
+    fn warn(&self) {
+        if self.graph.device_placement() != DevicePlacementPolicy::Warn {
+            return;
+        }
+        for ((op, reason), count) in &self.by_host {
+            let graph = self.graph.name();
+            tracing::warn!(target: "perihelion::placement", graph, op, count, "the host computes {op}: {reason}");
         }
     }
 
@@ -212,25 +254,14 @@ impl Placing<'_> {
     /// Why a node cannot run on a device; the host runs all.
     fn reason(&self, node: &Node, device: DeviceRef) -> Option<String> {
         let device = self.devices.at(device).filter(|device| device.far().is_some())?;
-        let is_leaf = |position: usize| leaf(self.graph, node.inputs[position]).is_some();
-        self.ask(node, |types| reason(&**device, types, &is_leaf)).or_else(|| self.reason_of_indices(node))
-    }
-
-    /// Why a device cannot trust the indices of a node.
-    fn reason_of_indices(&self, node: &Node) -> Option<String> {
-        let indices = self.indices(node);
-        if !indices.is_empty() && is_clamped(&node.op) && self.settings.assert_level < AssertLevel::Safe {
-            return Some("only the host clamps indices".to_string());
-        }
-        let is_weight =
-            |&&index: &&usize| matches!(leaf(self.graph, node.inputs[index]), Some(Op::Weight(_)));
-        indices.iter().find(is_weight).map(|_| "its indices are weights".to_string())
+        let leaf = |position: usize| leaf(self.graph, node.inputs[position]);
+        let level = self.settings.assert_level;
+        self.ask(node, |types| self.devices.reason(&**device, types, level, &leaf))
     }
 
     /// The operands of a node that the host checks before a device reads them.
     fn indices(&self, node: &Node) -> &'static [usize] {
-        let kernel = self.ask(node, |types| self.devices.host.kernel(types));
-        kernel.and_then(|kernel| kernel.checked()).unwrap_or_default()
+        self.ask(node, |types| self.devices.indices(types))
     }
 
     /// Whether indices are known to be in range: those of the largest along an axis no longer than what they count.

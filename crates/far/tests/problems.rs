@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cpu::Cpu;
 use engine::{CompileOptions, Device, InferenceSession, Model, Placement};
-use graph::{Graph, Kind};
+use graph::{DevicePlacementPolicy, Graph, Kind};
 use perihelion_far::FarDevice;
 use tensor::{Allocator, Buffer, DeviceSpec, HostAllocator, Tensor};
 
@@ -109,6 +109,25 @@ fn plans_show_devices_transfers_and_what_the_host_does() {
 }
 
 #[test]
+fn what_a_graph_puts_on_a_device_is_an_order_if_its_policy_says_so() {
+    let (session, _) = session(FarDevice::new(0, cpu(), 1).unwrap().only(["linear", "add"]));
+    let mut graph = Graph::parse(LAYER).unwrap();
+    graph.set_device_placement(DevicePlacementPolicy::Error);
+    let text = graph.to_string();
+    assert!(text.contains("@gpu:0) device_placement = error {"), "{text}");
+    for graph in [&graph, &Graph::parse(&text).unwrap()] {
+        assert_eq!(
+            session.compile(graph).unwrap_err().to_string(),
+            "compiling `layer`: softmax is on gpu:0, but gpu:0 has no kernel for it; the graph's device_placement is \
+             error: put the op on cpu, or choose warn or ignore"
+        );
+    }
+    // What is written on the host may run there.
+    let (session, _) = self::session(FarDevice::new(0, cpu(), 1).unwrap().only(["linear", "softmax", "add"]));
+    session.compile(&graph).unwrap();
+}
+
+#[test]
 fn outputs_and_inputs_are_where_their_types_say() {
     let (session, device) = session(FarDevice::new(0, cpu(), 1).unwrap());
     let model = session.load(&Graph::parse(LAYER).unwrap(), &weights).unwrap();
@@ -120,8 +139,10 @@ fn outputs_and_inputs_are_where_their_types_say() {
     assert_eq!(sums, [1.0 + 1.0 / 32.0; 64]);
     assert_eq!(outputs[0].to_vec::<f32>(), sums.iter().map(|sum| -sum).collect::<Vec<_>>());
     let refused = |inputs: &[Buffer]| model.execute(inputs).unwrap_err().to_string();
-    assert!(refused(&[x.clone(), x.clone()]).ends_with("the buffer is on cpu, expected gpu:0"));
-    assert!(refused(&[there.clone(), there]).ends_with("the buffer is on gpu:0: copy it with `to` first"));
+    let there_is_here = "model `layer`: input 1 'there' is on cpu, expected gpu:0: copy it with `to`";
+    assert_eq!(refused(&[x.clone(), x.clone()]), there_is_here);
+    let here_is_there = "model `layer`: input 0 'x' is on gpu:0, expected cpu: copy it with `to`";
+    assert_eq!(refused(&[there.clone(), there]), here_is_there);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub use builder::{Approximation, Builder, Index, Operand, RaggedBatch, Region, S
 pub use dim::{Bindings, Dim, Substitution};
 pub use error::{Error, TypeError};
 pub use evaluate::Evaluation;
-pub use graph::{Graph, Input, Module, Node, NodeId, Value};
+pub use graph::{DevicePlacementPolicy, Graph, Input, Module, Node, NodeId, Value};
 pub use location::SourceLocation;
 pub use ops::Op;
 pub use ty::{DeviceRef, Kind, Type};

@@ -96,7 +96,7 @@ fn gguf_files_have_the_keys_that_llama_cpp_needs() {
 
 /// Writes a checkpoint with one more layer, which predicts tokens further ahead, into a new folder. The layer has the
 /// weights of the last one.
-fn add_prediction_layer(source: &Path, target: &Path, layers: usize, hidden: usize) {
+fn add_prediction_layer(source: &Path, target: &Path, [layers, hidden]: [usize; 2], last_norm: &str) {
     std::fs::create_dir_all(target).unwrap();
     let mut config: Value =
         serde_json::from_slice(&std::fs::read(source.join("config.json")).unwrap()).unwrap();
@@ -123,7 +123,7 @@ fn add_prediction_layer(source: &Path, target: &Path, layers: usize, hidden: usi
     }
     let ones: Vec<u8> = std::iter::repeat_n(1f32.to_le_bytes(), 2 * hidden * hidden).flatten().collect();
     add(format!("{prefix}eh_proj.weight"), json!([hidden, 2 * hidden]), &ones, &mut data);
-    for norm in ["enorm", "hnorm", "shared_head.norm"] {
+    for norm in ["enorm", "hnorm", last_norm] {
         add(format!("{prefix}{norm}.weight"), json!([hidden]), &ones[..4 * hidden], &mut data);
     }
     let header = Value::from(header).to_string();
@@ -134,10 +134,14 @@ fn add_prediction_layer(source: &Path, target: &Path, layers: usize, hidden: usi
 #[test]
 fn layers_that_predict_further_are_kept_in_gguf_files() {
     let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perihelion/tests/models/goldens");
-    for (name, gguf, layers) in [("glm4_moe", "glm4moe", 3)] {
+    for (name, gguf, hidden, last_norm) in [
+        ("glm4_moe", "glm4moe", 24, ["shared_head.norm", "nextn.shared_head_norm.weight"]),
+        ("ling", "bailingmoe2", 40, ["final_layernorm", "layer_output_norm.weight"]),
+    ] {
+        let layers = 3;
         let source = goldens.join(name);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("predicting_{name}"));
-        add_prediction_layer(&source, &folder, layers, 24);
+        add_prediction_layer(&source, &folder, [layers, hidden], last_norm[0]);
         let config = folder.join("config.json");
         let checkpoint = Checkpoint::open(&folder.join("model.safetensors"), None).unwrap();
         assert_eq!(checkpoint.unused(), [""; 0], "{name}");
@@ -168,12 +172,7 @@ fn layers_that_predict_further_are_kept_in_gguf_files() {
             let names = written.weights().names().filter_map(|name| name.strip_prefix(&prefix));
             names.map(str::to_owned).collect::<std::collections::BTreeSet<String>>()
         };
-        let more = [
-            "nextn.eh_proj.weight",
-            "nextn.enorm.weight",
-            "nextn.hnorm.weight",
-            "nextn.shared_head_norm.weight",
-        ];
+        let more = ["nextn.eh_proj.weight", "nextn.enorm.weight", "nextn.hnorm.weight", last_norm[1]];
         let expected = of_layer(layers - 1).into_iter().chain(more.map(str::to_owned)).collect();
         assert_eq!(of_layer(layers), expected, "{name}");
         // A checkpoint that says that it has such layers, and has none.

@@ -1,5 +1,6 @@
 //! Devices as Python's class `Device` holds them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use perihelion::driver::{self, DeviceSpec};
@@ -97,10 +98,19 @@ pub(crate) fn cpu() -> Device {
     }
 }
 
-/// An accelerator, counted from 0.
+/// An accelerator, counted from 0: the same device each time, as buffers ask for theirs.
 #[pyfunction]
 pub(crate) fn accelerator(id: i32) -> PyResult<Device> {
-    driver::accelerator(id).map(Device::new).map_err(driver_error)
+    static OPEN: Mutex<BTreeMap<i32, Device>> = Mutex::new(BTreeMap::new());
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    match open.get(&id) {
+        Some(device) if device.owned.is_ours() => Ok(device.clone()),
+        _ => {
+            let device = driver::accelerator(id).map(Device::new).map_err(driver_error)?;
+            open.insert(id, device.clone());
+            Ok(device)
+        }
+    }
 }
 
 #[pyfunction]

@@ -79,6 +79,7 @@ pub(crate) fn load_error(error: Error) -> PyErr {
         | Error::Weight { .. }
         | Error::UnknownWeights { .. }
         | Error::NotOneModel { .. }
+        | Error::Placement { .. }
         | Error::Setting { .. } => PyValueError::new_err(message),
         Error::Write { path, .. } => write_error(&path, message),
         _ => PyRuntimeError::new_err(message),

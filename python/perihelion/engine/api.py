@@ -406,7 +406,8 @@ class InferenceSession:
 
         Raises:
             RuntimeError: the path is no model (also a FileNotFoundError if nothing is there), or compiling fails.
-            ValueError: the output of a graph is not set.
+            ValueError: the output of a graph is not set, or a graph whose policy is `Error` puts an op on a GPU that only
+                the CPU can compute.
         """
         with _range(self._native, "InferenceSession.compile"):
             return self._compile(model, custom_extensions, None)

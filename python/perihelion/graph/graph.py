@@ -44,7 +44,8 @@ _DEFAULT_EXTENSIONS: ContextVar[tuple[Path, ...]] = ContextVar("perihelion.graph
 
 
 class DevicePlacementPolicy(Enum):
-    """Whether an op that runs on the CPU alone may take operands of an accelerator."""
+    """What compiling does about ops on an accelerator that only the CPU can compute: nothing, a warning in the log, or a
+    `ValueError`."""
 
     Ignore = "ignore"
     Warn = "warn"
@@ -152,7 +153,8 @@ class Graph:
         custom_extensions: libraries of custom ops.
         kernel_library: libraries of custom ops that are loaded.
         module: where the graph belongs; one of its own if not given.
-        strict_device_placement: for ops that run on the CPU alone.
+        strict_device_placement: what compiling does about ops on a GPU that only the CPU can compute. The CPU computes
+            them, unless the policy is `Error`. Graph text may choose it, too.
         kwargs: more arguments of `forward`.
 
     Raises:
@@ -195,7 +197,9 @@ class Graph:
         native = _perihelion.GraphBuilder(name) if path is None else _parse(path)
         for i, type in enumerate(input_types):
             native.input(f"input{i}", type._native)
-        self._start(native, name, kernel_library or KernelLibrary(), module or Module(), strict_device_placement)
+        if path is None or strict_device_placement is not DevicePlacementPolicy.Warn:
+            native.device_placement = strict_device_placement.value
+        self._start(native, name, kernel_library or KernelLibrary(), module or Module())
         self._library.load_paths([*default_custom_extensions(), *custom_extensions])
         if forward is not None:
             self._call(forward, args, kwargs)
@@ -206,13 +210,12 @@ class Graph:
         name: str,
         library: KernelLibrary,
         module: Module,
-        placement: DevicePlacementPolicy,
     ) -> None:
         self._native = native
         self.name = name
         self.inputs = tuple(_wrap(value, self) for value in native.inputs)
         self.module = module
-        self.strict_device_placement = placement
+        self.strict_device_placement = DevicePlacementPolicy(native.device_placement)
         self._library = library
         self._weights: dict[str, Weight] = {}
         self._begun = perf_counter()
@@ -303,7 +306,7 @@ class Graph:
     def copy(self) -> Graph:
         """A graph that goes on from this one. Values of this graph can be used in it."""
         graph = object.__new__(Graph)
-        graph._start(self._native.copy(), self.name, self._library, Module(), self.strict_device_placement)
+        graph._start(self._native.copy(), self.name, self._library, Module())
         graph._weights.update(self._weights)
         return graph
 

@@ -163,12 +163,10 @@ fn convolve_lanes<S: Simd>(s: S, call: &Convolution<'_>, run: &SequenceRun, bloc
                 None => &past[(i + tap) * BLOCK + lane..][..count],
             };
             let factor = &weight[tap * BLOCK + lane..][..LANES];
-            // SAFETY: the slices are that long.
-            let (input, factor) = unsafe { (s.load_partial(input.as_ptr(), count), s.load(factor.as_ptr())) };
-            sum = s.fma(input, factor, sum);
+            sum = s.fma(s.load_slice(input), s.load_slice(factor), sum);
         }
         let start = row * channels + first + lane;
         // SAFETY: only this task writes these channels of this sequence's rows.
-        unsafe { s.store_partial(call.out.part(start..start + count).as_mut_ptr(), sum, count) };
+        s.store_slice(unsafe { call.out.part(start..start + count) }, sum);
     }
 }

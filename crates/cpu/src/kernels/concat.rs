@@ -19,7 +19,7 @@ pub(crate) struct ConcatKernel {
 
 /// What an operand adds to each row of the result, a row being all that lies under one index of the axes
 /// outside the axis of the concatenation.
-struct Part<'m> {
+struct ConcatPart<'m> {
     /// In the row.
     start: usize,
     len: usize,
@@ -43,14 +43,14 @@ impl Kernel for ConcatKernel {
 
 impl ConcatKernel {
     /// The parts that are not empty, and the bytes of a row.
-    fn parts<'m>(&self, call: &KernelCall<'_, 'm>) -> (Vec<Part<'m>>, usize) {
+    fn parts<'m>(&self, call: &KernelCall<'_, 'm>) -> (Vec<ConcatPart<'m>>, usize) {
         let mut parts = Vec::with_capacity(call.inputs.len());
         let mut row = 0;
         for position in 0..call.inputs.len() {
             let operand = view(call, position);
             let len = row_bytes(operand.shape, self.axis, operand.bytes.len());
             if len > 0 {
-                parts.push(Part { start: row, len, bytes: operand.bytes });
+                parts.push(ConcatPart { start: row, len, bytes: operand.bytes });
             }
             row += len;
         }
@@ -65,7 +65,7 @@ pub(crate) fn row_bytes(shape: &Shape, axis: usize, bytes: usize) -> usize {
 }
 
 /// Fills a piece of the result that starts at byte `start`.
-fn fill(parts: &[Part<'_>], row: usize, start: usize, piece: &mut [u8]) {
+fn fill(parts: &[ConcatPart<'_>], row: usize, start: usize, piece: &mut [u8]) {
     let mut done = 0;
     while done < piece.len() {
         let (row_index, within) = ((start + done) / row, (start + done) % row);

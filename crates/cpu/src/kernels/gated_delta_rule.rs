@@ -168,9 +168,7 @@ fn change<S: Simd>(s: S, state: &[f32], k: &[f32], v: &[f32], decay: f32, beta: 
     let mut result = [s.splat(0.0); VECTORS];
     for (n, result) in result.iter_mut().enumerate() {
         let held = s.mul(decay, s.add(sums[0][n], sums[1][n]));
-        let v = v.get(n * LANES..).unwrap_or(&[]);
-        // SAFETY: at most as many as there are.
-        let v = unsafe { s.load_partial(v.as_ptr(), v.len().min(LANES)) };
+        let v = s.load_slice(v.get(n * LANES..).unwrap_or_default());
         *result = s.mul(beta, s.sub(v, held));
     }
     result
@@ -217,7 +215,6 @@ fn update<S: Simd>(
 #[inline(always)]
 fn store<S: Simd>(s: S, lanes: [S::F32; VECTORS], to: &mut [f32]) {
     for (to, lanes) in to.chunks_mut(LANES).zip(lanes) {
-        // SAFETY: the chunk gives its own length, which is at most that of a vector.
-        unsafe { s.store_partial(to.as_mut_ptr(), lanes, to.len()) };
+        s.store_slice(to, lanes);
     }
 }

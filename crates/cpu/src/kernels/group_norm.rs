@@ -96,11 +96,7 @@ fn group<S: Simd>(s: S, norm: &GroupNorm<'_>, number: usize, x: &[f32], out: &mu
         let (scale, shift) = (factor * norm.weight[first + channel], norm.bias[first + channel]);
         let (mean, scale, shift) = (s.splat(mean), s.splat(scale), s.splat(shift));
         for (x, out) in x.chunks(LANES).zip(out.chunks_mut(LANES)) {
-            // SAFETY: each chunk gives its own length, which is at most that of a vector.
-            unsafe {
-                let centered = s.sub(s.load_partial(x.as_ptr(), x.len()), mean);
-                s.store_partial(out.as_mut_ptr(), s.fma(centered, scale, shift), out.len());
-            }
+            s.store_slice(out, s.fma(s.sub(s.load_slice(x), mean), scale, shift));
         }
     }
 }

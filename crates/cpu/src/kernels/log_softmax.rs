@@ -94,11 +94,7 @@ fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
         let logarithm = s.splat(vec::ln(weights(s, x, largest, out)));
         let largest = s.splat(largest);
         for (x, out) in x.chunks(LANES).zip(out.chunks_mut(LANES)) {
-            // SAFETY: each chunk gives its own length, which is at most that of a vector.
-            unsafe {
-                let below = s.sub(s.load_partial(x.as_ptr(), x.len()), largest);
-                s.store_partial(out.as_mut_ptr(), s.sub(below, logarithm), out.len());
-            }
+            s.store_slice(out, s.sub(s.sub(s.load_slice(x), largest), logarithm));
         }
     }
 }

@@ -100,12 +100,10 @@ pub(super) fn sum<S: Simd, const SQUARED: bool>(s: S, x: &[f32], mean: f32) -> f
         }
     }
     for (chunk, sum) in groups.remainder().chunks(LANES).zip(&mut sums) {
-        // SAFETY: the chunk gives its own length, which is at most that of a vector. The mean is partial too, so that lanes beyond stay 0.
-        let value = unsafe {
-            let mut means = [0f32; LANES];
-            s.store_partial(means.as_mut_ptr(), mean, chunk.len());
-            s.sub(s.load_partial(chunk.as_ptr(), chunk.len()), s.load(means.as_ptr()))
-        };
+        // The mean is partial too, so that lanes beyond stay 0.
+        let mut means = [0f32; LANES];
+        s.store_slice(&mut means[..chunk.len()], mean);
+        let value = s.sub(s.load_slice(chunk), s.load_slice(&means));
         *sum = if SQUARED { s.fma(value, value, *sum) } else { s.add(*sum, value) };
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
@@ -118,17 +116,13 @@ fn scale<S: Simd>(s: S, norm: &Norm<'_>, x: &[f32], mean: f32, factor: f32, out:
     let dims = norm.weight.len();
     assert!(x.len() == dims && out.len() == dims);
     for start in (0..dims).step_by(LANES) {
-        let count = LANES.min(dims - start);
-        // SAFETY: all slices are of `dims`, of which `count` are left.
-        unsafe {
-            let value = s.load_partial(x.as_ptr().add(start), count);
-            let weight = s.load_partial(norm.weight.as_ptr().add(start), count);
-            let mut y = s.mul(s.mul(s.sub(value, mean), factor), weight);
-            if let Some(bias) = norm.bias {
-                y = s.add(y, s.load_partial(bias.as_ptr().add(start), count));
-            }
-            s.store_partial(out.as_mut_ptr().add(start), y, count);
+        let part = start..dims.min(start + LANES);
+        let centered = s.sub(s.load_slice(&x[part.clone()]), mean);
+        let mut y = s.mul(s.mul(centered, factor), s.load_slice(&norm.weight[part.clone()]));
+        if let Some(bias) = norm.bias {
+            y = s.add(y, s.load_slice(&bias[part.clone()]));
         }
+        s.store_slice(&mut out[part], y);
     }
 }
 

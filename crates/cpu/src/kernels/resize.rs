@@ -24,11 +24,11 @@ struct Axis {
     from: usize,
     /// Elements under one of it.
     inner: usize,
-    form: Form,
+    form: AxisElements,
 }
 
 /// What the elements of an axis are.
-enum Form {
+enum AxisElements {
     /// Those of the old axis, each so many times.
     Repeated(usize),
     /// Some of the old axis.
@@ -119,7 +119,7 @@ impl Axis {
         let (from, inner) = (shape[axis], shape[axis + 1..].iter().product());
         let narrow = |n: Neighbors| (n.first, n.weights.iter().map(|&weight| weight as f32).collect());
         let neighbors: Vec<_> = neighbors.into_iter().map(narrow).collect();
-        let form = Form::of(&neighbors, from, inner);
+        let form = AxisElements::of(&neighbors, from, inner);
         Axis { neighbors, from, inner, form }
     }
 
@@ -129,16 +129,16 @@ impl Axis {
     }
 }
 
-impl Form {
-    fn of(neighbors: &[(usize, Vec<f32>)], from: usize, inner: usize) -> Form {
+impl AxisElements {
+    fn of(neighbors: &[(usize, Vec<f32>)], from: usize, inner: usize) -> AxisElements {
         if neighbors.iter().any(|(_, weights)| weights.len() > 1) {
             let blocks = neighbors.chunks(LANES).map(|sums| Block::of(sums, from));
-            return Form::Weighted(if inner == 1 { blocks.collect() } else { Vec::new() });
+            return AxisElements::Weighted(if inner == 1 { blocks.collect() } else { Vec::new() });
         }
         let repeats = (neighbors.len() / from).max(1);
         match neighbors.iter().enumerate().all(|(i, (first, _))| *first == i / repeats) {
-            true => Form::Repeated(repeats),
-            false => Form::Picked(neighbors.iter().map(|(first, _)| *first).collect()),
+            true => AxisElements::Repeated(repeats),
+            false => AxisElements::Picked(neighbors.iter().map(|(first, _)| *first).collect()),
         }
     }
 }
@@ -296,16 +296,16 @@ fn same((outer, (first, weights)): (usize, &(usize, Vec<f32>)), line: (usize, us
 #[inline(always)]
 fn across<S: Simd>(s: S, axis: &Axis, x: &[f32], out: &mut [f32]) {
     match (axis.inner, &axis.form) {
-        (1, Form::Repeated(2)) => {
+        (1, AxisElements::Repeated(2)) => {
             for (out, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
                 *out = [*x; 2];
             }
         }
-        (1, Form::Repeated(repeats)) => {
+        (1, AxisElements::Repeated(repeats)) => {
             out.chunks_exact_mut(*repeats).zip(x).for_each(|(out, x)| out.fill(*x))
         }
-        (1, Form::Picked(picks)) => out.iter_mut().zip(picks).for_each(|(out, &pick)| *out = x[pick]),
-        (1, Form::Weighted(blocks)) => {
+        (1, AxisElements::Picked(picks)) => out.iter_mut().zip(picks).for_each(|(out, &pick)| *out = x[pick]),
+        (1, AxisElements::Weighted(blocks)) => {
             let sums = axis.neighbors.chunks(LANES);
             for ((out, sums), block) in out.chunks_mut(LANES).zip(sums).zip(blocks) {
                 match (block, out.first_chunk_mut()) {
@@ -367,7 +367,7 @@ mod tests {
             let coordinates = Coordinates::HalfPixel;
             let op = Resize { size: Vec::new(), interpolation, coordinates, antialias: false };
             let axis = Axis::new(&[40], 0, op.neighbors(40, to).expect("another size"));
-            let Form::Weighted(blocks) = &axis.form else { panic!("sums") };
+            let AxisElements::Weighted(blocks) = &axis.form else { panic!("sums") };
             assert!(blocks.iter().any(Option::is_some), "{interpolation:?} to {to}");
             for x in [&signs[..], &[-0.0; 40]] {
                 for (sums, block) in axis.neighbors.chunks(LANES).zip(blocks) {

@@ -128,7 +128,7 @@ impl Kernel for SelectiveScanKernel {
 
 /// Up to [`BLOCK`] elements of a head.
 #[derive(Clone, Copy)]
-struct Part {
+struct HeadBlock {
     head: usize,
     /// The first of the elements.
     first: usize,
@@ -139,7 +139,7 @@ struct Part {
 #[inline(always)]
 fn scan_block<S: Simd>(s: S, call: &Scan<'_>, run: &SequenceRun, block: usize, scratch: &mut [f32]) {
     let (head, first) = (block / call.blocks(), block % call.blocks() * BLOCK);
-    let part = Part { head, first, count: BLOCK.min(call.head_dim - first) };
+    let part = HeadBlock { head, first, count: BLOCK.min(call.head_dim - first) };
     // [state_dim, BLOCK]
     let state = &mut scratch[..call.state_dim * BLOCK];
     state.fill(0.0);
@@ -171,7 +171,7 @@ fn scan_rows<S: Simd, const V: usize, const OF_HEADS: bool>(
     s: S,
     call: &Scan<'_>,
     run: &SequenceRun,
-    part: Part,
+    part: HeadBlock,
     state: &mut [f32],
 ) {
     let state_dim = call.state_dim;
@@ -196,8 +196,7 @@ fn scan_rows<S: Simd, const V: usize, const OF_HEADS: bool>(
         }
         for (v, out) in out.chunks_mut(LANES).enumerate() {
             let sum = s.add(s.add(sums[0][v], sums[1][v]), s.add(sums[2][v], sums[3][v]));
-            // SAFETY: as many as there are.
-            unsafe { s.store_partial(out.as_mut_ptr(), sum, out.len()) };
+            s.store_slice(out, sum);
         }
     }
 }
@@ -218,8 +217,8 @@ struct Token<'a, S: Simd, const V: usize> {
 
 impl<'a, S: Simd, const V: usize> Token<'a, S, V> {
     #[inline(always)]
-    fn read<const OF_HEADS: bool>(s: S, call: &Scan<'a>, part: Part, row: usize) -> Token<'a, S, V> {
-        let Part { head, first, count } = part;
+    fn read<const OF_HEADS: bool>(s: S, call: &Scan<'a>, part: HeadBlock, row: usize) -> Token<'a, S, V> {
+        let HeadBlock { head, first, count } = part;
         let at = row * call.heads + head;
         let start = at * call.head_dim + first;
         let mut inputs = load::<S, V>(s, &call.x[start..start + count]);
@@ -243,7 +242,7 @@ impl<'a, S: Simd, const V: usize> Token<'a, S, V> {
         &self,
         s: S,
         call: &Scan<'_>,
-        part: Part,
+        part: HeadBlock,
         n: usize,
         state: &mut [f32],
         sums: &mut [S::F32; V],
@@ -275,8 +274,7 @@ impl<'a, S: Simd, const V: usize> Token<'a, S, V> {
 fn load<S: Simd, const V: usize>(s: S, from: &[f32]) -> [S::F32; V] {
     let mut vectors = [s.splat(0.0); V];
     for (vector, from) in vectors.iter_mut().zip(from.chunks(LANES)) {
-        // SAFETY: the chunk has that many values.
-        *vector = unsafe { s.load_partial(from.as_ptr(), from.len()) };
+        *vector = s.load_slice(from);
     }
     vectors
 }

@@ -49,11 +49,7 @@ fn rows<S: Simd>(s: S, dims: usize, x: &[f32], out: &mut [f32]) {
         // One division a row: of vectors they take longer than the exponentials. The sum is at least 1, or NaN.
         let factor = s.splat(1.0 / sum);
         for chunk in out.chunks_mut(LANES) {
-            // SAFETY: the chunk gives its own length, which is at most that of a vector.
-            unsafe {
-                let weight = s.load_partial(chunk.as_ptr(), chunk.len());
-                s.store_partial(chunk.as_mut_ptr(), s.mul(weight, factor), chunk.len());
-            }
+            s.store_slice(chunk, s.mul(s.load_slice(chunk), factor));
         }
     }
 }
@@ -93,12 +89,8 @@ pub(super) fn weights<S: Simd>(s: S, x: &[f32], largest: f32, out: &mut [f32]) -
     let done = x.len() / (4 * LANES) * 4 * LANES;
     let rest = x[done..].chunks(LANES).zip(out[done..].chunks_mut(LANES));
     for ((x, out), sum) in rest.zip(&mut sums) {
-        // SAFETY: each chunk gives its own length, which is at most that of a vector.
-        unsafe {
-            let weight = exp(s, s.sub(s.load_partial(x.as_ptr(), x.len()), largest));
-            s.store_partial(out.as_mut_ptr(), weight, x.len());
-            *sum = s.add(*sum, s.load_partial(out.as_ptr(), x.len()));
-        }
+        s.store_slice(out, exp(s, s.sub(s.load_slice(x), largest)));
+        *sum = s.add(*sum, s.load_slice(out));
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
 }

@@ -113,12 +113,7 @@ fn columns<S: Simd>(
 #[inline(always)]
 fn update<S: Simd>(s: S, a: &mut [f32], b: &[f32], function: impl Fn(S::F32, S::F32) -> S::F32) {
     for (a, b) in a.chunks_mut(LANES).zip(b.chunks(LANES)) {
-        let count = a.len();
-        assert_eq!(count, b.len(), "softmax: rows of one length");
-        // SAFETY: both have `count` values, at most sixteen.
-        unsafe {
-            let value = function(s.load_partial(a.as_ptr(), count), s.load_partial(b.as_ptr(), count));
-            s.store_partial(a.as_mut_ptr(), value, count);
-        }
+        assert_eq!(a.len(), b.len(), "softmax: rows of one length");
+        s.store_slice(a, function(s.load_slice(a), s.load_slice(b)));
     }
 }

@@ -28,7 +28,7 @@ use crate::{Cpu, Pool};
 const AT_A_TIME: usize = 1 << 20;
 
 /// Everything that scores are made of.
-struct Job<'a, T> {
+struct ScoreOperands<'a, T> {
     batch: &'a RaggedBatch<'a>,
     op: TopPositions,
     heads: usize,
@@ -49,7 +49,7 @@ struct Token {
 }
 
 /// Writes the scores of one token at the positions of a range, of which those up to the token's own are written.
-type RangeKernel<T> = unsafe fn(&Job<'_, T>, Token, usize, &mut [f32], &mut [f32]);
+type RangeKernel<T> = unsafe fn(&ScoreOperands<'_, T>, Token, usize, &mut [f32], &mut [f32]);
 
 trait Keys: Scalar + Pod {
     const VARIANTS: &'static [Variant<RangeKernel<Self>>];
@@ -69,15 +69,15 @@ impl Keys for f16 {
 
 variants! {
     static VARIANTS_F32 = score,
-    (job: &Job<'_, f32>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
+    (job: &ScoreOperands<'_, f32>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
 }
 variants! {
     static VARIANTS_BF16 = score,
-    (job: &Job<'_, bf16>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
+    (job: &ScoreOperands<'_, bf16>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
 }
 variants! {
     static VARIANTS_F16 = score,
-    (job: &Job<'_, f16>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
+    (job: &ScoreOperands<'_, f16>, token: Token, range: usize, scratch: &mut [f32], out: &mut [f32])
 }
 
 /// Elements of working memory: queries and their scores.
@@ -88,7 +88,7 @@ fn scratch_len(dims: usize) -> usize {
 #[inline(always)]
 fn score<S: Simd, T: Scalar>(
     s: S,
-    job: &Job<'_, T>,
+    job: &ScoreOperands<'_, T>,
     token: Token,
     range: usize,
     scratch: &mut [f32],
@@ -178,7 +178,8 @@ impl<T: Keys> Kernel for TopPositionsKernel<T> {
         let cache: Cow<'_, [T]> = elements(cache.bytes);
         self.check_batch(&batch, cache.len(), q.shape[0])?;
         let (q, weights) = (elements(q.bytes), elements(weights.bytes));
-        let job = Job { batch: &batch, op: self.op, heads, cache: &cache, q: &q, weights: &weights };
+        let job =
+            ScoreOperands { batch: &batch, op: self.op, heads, cache: &cache, q: &q, weights: &weights };
         self.choose(&job, elements_mut(call.outputs[0].bytes));
         Ok(())
     }
@@ -193,7 +194,7 @@ impl<T: Keys> TopPositionsKernel<T> {
         }
     }
 
-    fn choose(&self, job: &Job<'_, T>, out: &mut [u32]) {
+    fn choose(&self, job: &ScoreOperands<'_, T>, out: &mut [u32]) {
         let tokens: Vec<Token> = (0..job.batch.sequences())
             .flat_map(|sequence| {
                 let positions = job.batch.first_position(sequence)..;
@@ -220,7 +221,7 @@ impl<T: Keys> TopPositionsKernel<T> {
     }
 
     /// The scores of tokens that do not see more positions than are chosen are left out.
-    fn score(&self, job: &Job<'_, T>, tokens: &[Token], stride: usize, scores: Disjoint<'_, f32>) {
+    fn score(&self, job: &ScoreOperands<'_, T>, tokens: &[Token], stride: usize, scores: Disjoint<'_, f32>) {
         let ranges = stride / RANGE;
         let scratch_len = scratch_len(job.batch.layout().head_dim());
         self.pool.run(tokens.len() * ranges, &|task| {

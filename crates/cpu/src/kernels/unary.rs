@@ -180,9 +180,7 @@ fn lanes<S: Simd>(s: S, x: &[f32], y: &mut [f32], function: impl Fn(S::F32) -> S
         // SAFETY: both are arrays of sixteen values.
         unsafe { s.store(y.as_mut_ptr(), function(s.load(x.as_ptr()))) };
     }
-    let count = tail.len().min(rest.len());
-    // SAFETY: both have at least `count` values, fewer than sixteen.
-    unsafe { s.store_partial(rest.as_mut_ptr(), function(s.load_partial(tail.as_ptr(), count)), count) };
+    s.store_slice(rest, function(s.load_slice(tail)));
 }
 
 /// Computes as f32 and rounds.

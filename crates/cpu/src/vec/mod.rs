@@ -64,6 +64,13 @@ pub trait Simd: Copy {
     /// `count` values are readable at `from`.
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::F32;
 
+    /// The first sixteen of some values; then zeros, if there are fewer.
+    #[inline(always)]
+    fn load_slice(self, from: &[f32]) -> Self::F32 {
+        // SAFETY: the slice has as many values.
+        unsafe { self.load_partial(from.as_ptr(), from.len().min(LANES)) }
+    }
+
     /// Sixteen bf16 values from `from` on, widened.
     ///
     /// # Safety
@@ -87,6 +94,13 @@ pub trait Simd: Copy {
     /// # Safety
     /// `count` values are writable at `to`.
     unsafe fn store_partial(self, to: *mut f32, lanes: Self::F32, count: usize);
+
+    /// Writes as many lanes as there is room for.
+    #[inline(always)]
+    fn store_slice(self, to: &mut [f32], lanes: Self::F32) {
+        // SAFETY: the slice has as many values.
+        unsafe { self.store_partial(to.as_mut_ptr(), lanes, to.len().min(LANES)) };
+    }
 
     /// `a + b`.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;

@@ -17,7 +17,7 @@ use graph::{Dim, Graph, Node, Op, Type, Value};
 
 use self::views::views;
 use crate::leaf::{is_leaf, leaf};
-use crate::place::{self, Devices};
+use crate::place::Devices;
 use crate::plan::{
     Home, Plan, PlanInput, PlanRebind, PlanStep, PlanValue, StepOperand, Storage, WeightSlot, WeightSource,
     Work,
@@ -180,7 +180,9 @@ impl<'g, 's> Lowering<'g, 's> {
     /// Why the host computes a node, if the program has another device.
     fn reason(&self, node: &Node, types: &NodeTypes<'_>) -> Option<String> {
         let far = self.shared.devices.far.first().filter(|_| self.plan.far.is_none())?;
-        place::reason(&**far, types, &|position| self.leaves.contains_key(&node.inputs[position]))
+        let level = self.shared.settings.assert_level;
+        let leaf = |position: usize| self.leaves.get(&node.inputs[position]).copied();
+        self.shared.devices.reason(&**far, types, level, &leaf)
     }
 
     fn operand(&mut self, op: &Op, position: usize, value: Value) -> Result<StepOperand, Error> {

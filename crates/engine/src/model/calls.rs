@@ -252,11 +252,15 @@ impl Model {
     fn lock_inputs(&self, inputs: &[Buffer]) -> Result<Vec<Guard>, Error> {
         let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
-            Guard::lock(buffer, input.ty.device, input.written).map_err(|message| Error::Input {
-                position,
-                name: input.name.clone(),
-                message,
-            })
+            let (model, name, device) = (self.name().to_string(), input.name.clone(), input.ty.device);
+            if device_ref(buffer.device()) != device {
+                let place = buffer.device();
+                let message =
+                    format!("input {position} '{name}' is on {place}, expected {device}: copy it with `to`");
+                return Err(Error::Arguments { model, message });
+            }
+            let guard = Guard::lock(buffer, device, input.written);
+            guard.map_err(|message| Error::Input { position, name, message })
         });
         guards.collect()
     }

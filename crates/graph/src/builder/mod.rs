@@ -23,7 +23,7 @@ pub use self::images::Suppression;
 pub use self::operand::Operand;
 pub use self::slicing::Index;
 use crate::ops::*;
-use crate::{Dim, Error, Graph, Kind, SourceLocation, Type, Value};
+use crate::{DevicePlacementPolicy, Dim, Error, Graph, Kind, SourceLocation, Type, Value};
 
 /// A graph in the making. Axes may be negative, which counts from the end.
 ///
@@ -90,6 +90,11 @@ impl Builder {
     /// place of each caller again.
     pub fn set_location(&mut self, location: Option<SourceLocation>) {
         self.location = location;
+    }
+
+    /// Sets what is done about ops on a device that only the host can compute; within a region, of the graph around all.
+    pub fn set_device_placement(&mut self, policy: DevicePlacementPolicy) {
+        self.enclosing.first_mut().unwrap_or(&mut self.scope).graph.set_device_placement(policy);
     }
 
     /// A builder that goes on from a graph.

@@ -2,7 +2,7 @@
 
 use super::{Graph, Input, Node, Value};
 
-/// Equal computations: the same names, types and ops in the same order. Where nodes were made does not matter.
+/// Equal computations: the same names, types and ops in the same order, under the same policy. Where nodes were made does not matter.
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
         let (a, b) = (self.value_numbers(), other.value_numbers());
@@ -14,6 +14,7 @@ impl PartialEq for Graph {
         };
         let input = |graph: &Graph, input: &Input| (input.name.clone(), graph.ty(input.value).clone());
         self.name() == other.name()
+            && self.device_placement == other.device_placement
             && self.inputs.iter().map(|i| input(self, i)).eq(other.inputs.iter().map(|i| input(other, i)))
             && self.len() == other.len()
             && self.nodes().map(|(_, node)| node).zip(other.nodes().map(|(_, node)| node)).all(alike)

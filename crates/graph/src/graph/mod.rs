@@ -5,6 +5,7 @@ mod equality;
 mod identity;
 mod node;
 mod order;
+mod placement;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::panic::Location;
 use self::identity::Identity;
 pub use self::node::{Input, Node, NodeId, Value};
 use self::order::Order;
+pub use self::placement::DevicePlacementPolicy;
 use crate::ops::{Effect, Op};
 use crate::{Dim, Error, Kind, SourceLocation, Type};
 
@@ -47,6 +49,7 @@ pub struct Graph {
     size: usize,
     /// How deep graphs nest in nodes, this one included.
     depth: usize,
+    device_placement: DevicePlacementPolicy,
 }
 
 /// Several graphs that are compiled together, each under its own name.
@@ -75,6 +78,7 @@ impl Graph {
             values: Vec::new(),
             size: 0,
             depth: 1,
+            device_placement: DevicePlacementPolicy::default(),
         }
     }
 

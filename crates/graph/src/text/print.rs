@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::data;
 use super::detached::Detached;
 use crate::ops::Attribute;
-use crate::{Dim, Graph, Module, Node, Op, Value};
+use crate::{DevicePlacementPolicy, Dim, Graph, Module, Node, Op, Value};
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +61,11 @@ impl Printer<'_> {
         let list = |values: &[Value]| values.iter().map(name).collect::<Vec<_>>().join(", ");
         let inputs =
             graph.inputs().iter().map(|input| format!("{}: {}", name(&input.value), graph.ty(input.value)));
-        writeln!(f, "graph {}({}) {{", word_or_text(graph.name()), inputs.collect::<Vec<_>>().join(", "))?;
+        write!(f, "graph {}({}) ", word_or_text(graph.name()), inputs.collect::<Vec<_>>().join(", "))?;
+        if graph.device_placement() != DevicePlacementPolicy::default() {
+            write!(f, "device_placement = {} ", graph.device_placement())?;
+        }
+        f.write_str("{\n")?;
         for (_, node) in graph.nodes() {
             write!(f, "{indent}  ")?;
             if !node.outputs.is_empty() {

@@ -94,6 +94,10 @@ fn errors_name_the_line_and_both_sides() {
         assert_eq!(error, Error::Parse { line: 2, message: message.to_string() }, "{line}");
     }
     assert_eq!(Graph::parse("graph g() {").unwrap_err().to_string(), "line 1: expected an op, found the end");
+    assert_eq!(
+        Graph::parse("graph g() device_placement = maybe { return }").unwrap_err().to_string(),
+        "line 1: device_placement is maybe, expected ignore, warn or error"
+    );
     assert!(Module::parse("graph g() { return } graph g() { return }").is_err());
 }
 

@@ -3,6 +3,7 @@
 mod afmoe;
 mod apertus;
 mod arcee;
+mod bailing_moe2;
 mod bamba;
 mod bert;
 mod cohere;
@@ -240,6 +241,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     glm4_moe::GLM4_MOE,
     glm4_moe::GLM4_MOE_VISION,
     solar_open::SOLAR_OPEN,
+    bailing_moe2::BAILING_MOE2,
     // Before V3 and others, whose GGUF files call themselves so too.
     deepseek::DEEPSEEK_V2,
     deepseek::DEEPSEEK_V3,

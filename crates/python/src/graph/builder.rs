@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use perihelion::driver::DType;
 use perihelion::engine::Extensions;
 use perihelion::graph::ops::{Attributes, GptqMatMul, ScatterKind};
-use perihelion::graph::{self, Approximation, Builder, Error, Graph, Module, SourceLocation, Suppression};
+use perihelion::graph::{
+    self, Approximation, Builder, DevicePlacementPolicy, Error, Graph, Module, SourceLocation, Suppression,
+};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -81,6 +83,25 @@ impl GraphBuilder {
     fn parse(text: &str) -> PyResult<GraphBuilder> {
         let graph = guarded(|| Graph::parse(text))?.map_err(graph_error)?;
         Ok(GraphBuilder::from(Builder::from_graph(graph.clone()), Some(Arc::new(graph))))
+    }
+
+    /// What is done about ops on a device that only the host can compute: `ignore`, `warn` or `error`.
+    #[getter]
+    fn device_placement(&self) -> &'static str {
+        self.state().builder.graph().device_placement().name()
+    }
+
+    #[setter]
+    fn set_device_placement(&self, name: &str) -> PyResult<()> {
+        let policy = DevicePlacementPolicy::from_name(name);
+        let policy =
+            policy.ok_or_else(|| PyValueError::new_err(format!("device placement: got {name:?}")))?;
+        let mut state = self.state();
+        state.builder.set_device_placement(policy);
+        if let Some(graph) = &mut state.finished {
+            Arc::make_mut(graph).set_device_placement(policy);
+        }
+        Ok(())
     }
 
     fn copy(&self) -> GraphBuilder {

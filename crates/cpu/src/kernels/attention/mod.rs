@@ -29,7 +29,7 @@ use tensor::{DType, bf16, f16};
 use self::plan::Plan;
 pub use self::plan::{Attention, Chosen, RANGE, TILE_ROWS};
 pub(super) use self::plan::{SCORES_STRIDE, TILES};
-pub use self::tile::Job;
+pub use self::tile::AttentionCall;
 use super::disjoint::Disjoint;
 use super::kv_cache::{BatchOperands, RaggedBatch, length};
 use super::operands::{elements, elements_mut, view};
@@ -38,7 +38,7 @@ use crate::vec::{Scalar, with_scratch};
 use crate::{Cpu, Error, Pool};
 
 /// Runs one task of the plan, given working memory.
-pub type TaskKernel<T> = unsafe fn(&Job<'_, T>, usize, &mut [f32]);
+pub type TaskKernel<T> = unsafe fn(&AttentionCall<'_, T>, usize, &mut [f32]);
 
 /// An element type that the cache can keep.
 pub trait CacheElement: Scalar {
@@ -58,9 +58,9 @@ impl CacheElement for f16 {
     const VARIANTS: &'static [Variant<TaskKernel<f16>>] = VARIANTS_F16;
 }
 
-variants!(static VARIANTS_F32 = tile::run, (call: &Job<'_, f32>, task: usize, scratch: &mut [f32]));
-variants!(static VARIANTS_BF16 = tile::run, (call: &Job<'_, bf16>, task: usize, scratch: &mut [f32]));
-variants!(static VARIANTS_F16 = tile::run, (call: &Job<'_, f16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F32 = tile::run, (call: &AttentionCall<'_, f32>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_BF16 = tile::run, (call: &AttentionCall<'_, bf16>, task: usize, scratch: &mut [f32]));
+variants!(static VARIANTS_F16 = tile::run, (call: &AttentionCall<'_, f16>, task: usize, scratch: &mut [f32]));
 
 /// Attends from the batch's new tokens, `q[tokens, heads, head_dim]`, to their sequences' pasts and themselves.
 ///
@@ -104,7 +104,7 @@ pub fn attention_with<T: CacheElement>(
     let scratch_len = tile::scratch_len::<T>(attention, batch.layout().head_dim());
     with_scratch(plan.partials_len, |partials| {
         let (out, partials) = (Disjoint::new(out), Disjoint::new(partials));
-        let call = Job { attention, batch, layer, cache, q, out, plan: &plan, partials };
+        let call = AttentionCall { attention, batch, layer, cache, q, out, plan: &plan, partials };
         pool.run(plan.tasks.len(), &|task| {
             // SAFETY: the variant is available, and `check` made the cache and the slices fit the batch.
             with_scratch(scratch_len, |scratch| unsafe { (variant.run)(&call, task, scratch) });

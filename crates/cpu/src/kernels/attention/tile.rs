@@ -12,7 +12,7 @@ use crate::kernels::kv_cache::{RaggedBatch, TILE};
 use crate::vec::{LANES, Scalar, Simd, exp, tanh};
 
 /// Everything a task reads, and where it writes.
-pub struct Job<'a, T> {
+pub struct AttentionCall<'a, T> {
     pub(super) attention: &'a Attention<'a>,
     pub(super) batch: &'a RaggedBatch<'a>,
     pub(super) layer: usize,
@@ -27,7 +27,7 @@ pub struct Job<'a, T> {
     pub(super) partials: Disjoint<'a, f32>,
 }
 
-impl<'a, T> Job<'a, T> {
+impl<'a, T> AttentionCall<'a, T> {
     /// Dims of a value.
     fn width(&self) -> usize {
         self.attention.width(self.batch.layout().head_dim())
@@ -100,21 +100,21 @@ fn queries_len(head_dim: usize) -> usize {
 
 impl QueryTile {
     /// The positions that row `row` of the tile sees.
-    fn visible<T>(&self, call: &Job<'_, T>, row: usize) -> Range<usize> {
+    fn visible<T>(&self, call: &AttentionCall<'_, T>, row: usize) -> Range<usize> {
         let group = call.plan.group;
         let position = call.batch.first_position(self.sequence) + (self.first_row + row) / group;
         call.attention.first_seen(position)..call.attention.last_seen(position) + 1
     }
 
     /// Where row `row` of the tile lies in `q` or `out`, whose rows have so many dims.
-    fn row<T>(&self, call: &Job<'_, T>, row: usize, dims: usize) -> Range<usize> {
+    fn row<T>(&self, call: &AttentionCall<'_, T>, row: usize, dims: usize) -> Range<usize> {
         let token = call.batch.rows(self.sequence).start + (self.first_row + row) / call.plan.group;
         let start = (token * call.attention.heads + self.head(call, row)) * dims;
         start..start + dims
     }
 
     /// The query head of row `row` of the tile.
-    fn head<T>(&self, call: &Job<'_, T>, row: usize) -> usize {
+    fn head<T>(&self, call: &AttentionCall<'_, T>, row: usize) -> usize {
         let group = call.plan.group;
         self.kv_head * group + (self.first_row + row) % group
     }
@@ -124,7 +124,7 @@ impl QueryTile {
 ///
 /// The call has been checked, so that every page of the batch lies in its cache; `scratch` is of [`scratch_len`].
 #[inline(always)]
-pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scratch: &mut [f32]) {
+pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &AttentionCall<'_, T>, index: usize, scratch: &mut [f32]) {
     let tiles = &call.plan.tiles[call.plan.tasks[index].clone()];
     let head_dim = call.batch.layout().head_dim();
     let (tile_len, queries_len) = (head_dim * TILE, queries_len(head_dim));
@@ -194,7 +194,12 @@ pub(super) fn run<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, index: usize, scr
 /// Folds the results of all ranges of rows that several tasks share, if this task is the last of them; says whether the
 /// state is complete.
 #[inline(always)]
-fn fold_shared<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) -> bool {
+fn fold_shared<S: Simd, T: Scalar>(
+    s: S,
+    call: &AttentionCall<'_, T>,
+    tile: &QueryTile,
+    state: &mut [f32],
+) -> bool {
     let Some(index) = tile.shared else { return true };
     let shared = &call.plan.shared[index];
     // Releases this task's results; the last task acquires those of all.
@@ -212,7 +217,7 @@ fn fold_shared<S: Simd, T: Scalar>(s: S, call: &Job<'_, T>, tile: &QueryTile, st
 /// Queries scaled and transposed, `[head_dim, 16]`, or row by row for keys that lie so, `[16, head_dim]` with rows of
 /// whole vectors. All that registers take together with them is 0.
 #[inline(always)]
-fn pack_queries<T>(call: &Job<'_, T>, tile: &QueryTile, queries: &mut [f32]) {
+fn pack_queries<T>(call: &AttentionCall<'_, T>, tile: &QueryTile, queries: &mut [f32]) {
     let layout = call.batch.layout();
     let dims = layout.head_dim();
     let stride = dims.next_multiple_of(LANES);
@@ -243,7 +248,7 @@ fn clear(partial: &mut [f32]) {
 
 /// Starts the result of each row with its head's sink, whose weight is `exp(sink - sink)`.
 #[inline(always)]
-fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
+fn sink<T>(call: &AttentionCall<'_, T>, tile: &QueryTile, state: &mut [f32]) {
     let Some(sinks) = call.attention.sinks else { return };
     for row in 0..tile.rows {
         state[row] = sinks[tile.head(call, row)];
@@ -257,7 +262,7 @@ fn sink<T>(call: &Job<'_, T>, tile: &QueryTile, state: &mut [f32]) {
 #[expect(clippy::too_many_arguments, reason = "tiles over a range, and the parts of the working memory")]
 fn score_transposed<S: Simd, T: Scalar>(
     s: S,
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tiles: &[QueryTile],
     kv: &KvTiles<T>,
     range: usize,
@@ -290,7 +295,7 @@ fn score_transposed<S: Simd, T: Scalar>(
 #[inline(always)]
 fn score_in_place<S: Simd, T, K: Scalar>(
     s: S,
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tile: &QueryTile,
     kv: &KvTiles<K>,
     visible: &[(usize, usize); TILE_ROWS],
@@ -318,7 +323,7 @@ fn score_in_place<S: Simd, T, K: Scalar>(
 #[expect(clippy::too_many_arguments, reason = "a tile over a range, and the parts of the working memory")]
 fn attend<S: Simd, T, K: Scalar>(
     s: S,
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tile: &QueryTile,
     kv: &KvTiles<K>,
     range: usize,
@@ -354,7 +359,7 @@ fn attend<S: Simd, T, K: Scalar>(
 
 /// The positions that each row sees of a range, counted from its start; first and end are equal where it sees none.
 #[inline(always)]
-fn visible_in<T>(call: &Job<'_, T>, tile: &QueryTile, range: usize) -> [(usize, usize); TILE_ROWS] {
+fn visible_in<T>(call: &AttentionCall<'_, T>, tile: &QueryTile, range: usize) -> [(usize, usize); TILE_ROWS] {
     let start = range * RANGE;
     let mut visible = [(0, 0); TILE_ROWS];
     for (row, slot) in visible.iter_mut().enumerate().take(tile.rows) {
@@ -377,7 +382,12 @@ struct KvTiles<T> {
 impl<T: Scalar> KvTiles<T> {
     /// The positions that any of some tiles of queries sees; chosen ones are copied.
     #[inline(always)]
-    fn of_range(call: &Job<'_, T>, tiles: &[QueryTile], range: usize, copies: &mut [f32]) -> KvTiles<T> {
+    fn of_range(
+        call: &AttentionCall<'_, T>,
+        tiles: &[QueryTile],
+        range: usize,
+        copies: &mut [f32],
+    ) -> KvTiles<T> {
         let start = range * RANGE;
         let inside = |position: usize| position.saturating_sub(start).min(RANGE);
         let within = || tiles.iter().filter(|tile| tile.ranges.contains(&range));
@@ -430,7 +440,7 @@ impl<T: Scalar> KvTiles<T> {
 /// Where the keys and the values of each of `tiles` of a range lie in the cache.
 #[inline(always)]
 fn pointers<T>(
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tile: &QueryTile,
     range: usize,
     tiles: Range<usize>,
@@ -454,7 +464,7 @@ fn pointers<T>(
 /// Copies the rows of some positions, in their order, and gives where each tile of the copies lies.
 #[inline(always)]
 fn gather<T: Scalar>(
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tile: &QueryTile,
     positions: &[u32],
     gathered: &mut [f32],
@@ -624,7 +634,7 @@ fn shift(largest: f32) -> f32 {
 
 /// Says which positions of a range are meant: those that all rows see, or those before and after that only some see.
 #[derive(Clone, Copy)]
-enum Part {
+enum RangePart {
     Before,
     Common,
     After,
@@ -654,14 +664,14 @@ impl<T: Scalar> Sums<'_, T> {
     unsafe fn add_visible<S: Simd>(&self, s: S, visible: &[(usize, usize)]) {
         let common = visible.iter().fold((0, RANGE), |all, row| (all.0.max(row.0), all.1.min(row.1)));
         let (from, to) = (common.0, common.1.max(common.0));
-        for part in [Part::Before, Part::Common, Part::After] {
+        for part in [RangePart::Before, RangePart::Common, RangePart::After] {
             let mut row = 0;
             while row < visible.len() {
                 let (first, end) = visible[row];
                 let (rows, positions) = match part {
-                    Part::Before => (1, first..end.min(from)),
-                    Part::Common => (visible.len() - row, from..to),
-                    Part::After => (1, to.max(first)..end),
+                    RangePart::Before => (1, first..end.min(from)),
+                    RangePart::Common => (visible.len() - row, from..to),
+                    RangePart::After => (1, to.max(first)..end),
                 };
                 // SAFETY: the caller's promise, for each row and for all.
                 row += unsafe { self.add_rows(s, row, rows, positions) };
@@ -796,7 +806,7 @@ impl<T: Scalar> Sums<'_, T> {
 #[inline(always)]
 fn fold<S: Simd, T>(
     s: S,
-    call: &Job<'_, T>,
+    call: &AttentionCall<'_, T>,
     tile: &QueryTile,
     visible: &[(usize, usize); TILE_ROWS],
     partial: &[f32],
@@ -829,7 +839,7 @@ fn fold<S: Simd, T>(
 
 /// Divides by the sums of weights and writes the rows.
 #[inline(always)]
-fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) {
+fn finish<S: Simd, T>(s: S, call: &AttentionCall<'_, T>, tile: &QueryTile, state: &[f32]) {
     let width = call.width();
     let stride = width.next_multiple_of(LANES);
     for row in 0..tile.rows {
@@ -838,8 +848,7 @@ fn finish<S: Simd, T>(s: S, call: &Job<'_, T>, tile: &QueryTile, state: &[f32]) 
         let sum = s.splat(state[LANES + row]);
         let values = &state[2 * LANES + row * stride..][..stride];
         for (out, values) in out.chunks_mut(LANES).zip(values.chunks_exact(LANES)) {
-            // SAFETY: a chunk of values has sixteen, and the rest is as long as it says.
-            unsafe { s.store_partial(out.as_mut_ptr(), s.div(s.load(values.as_ptr()), sum), out.len()) };
+            s.store_slice(out, s.div(s.load_slice(values), sum));
         }
     }
 }

@@ -39,7 +39,7 @@ pub use self::operands::{Activation, Conv, Depthwise};
 use self::pixels::{PACK, Pack, Pixels};
 use super::disjoint::Disjoint;
 use super::floats::{self, is_float};
-use super::matmul::{self, Form, LeftRows, Product, ROW, TileKernel, tile_size};
+use super::matmul::{self, LeftRows, OperandLayout, Product, ROW, TileKernel, tile_size};
 use super::operands::view;
 use super::unary;
 use crate::variant::Variant;
@@ -77,10 +77,10 @@ pub fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, out: &m
     }
     let pixel_width = if geometry.channels_last { rows } else { columns };
     let source = Source::new(geometry, variant.name);
-    Job { kernel: variant.run, source, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
+    ConvCall { kernel: variant.run, source, conv, pixel_width, out: Disjoint::new(out) }.run(pool);
 }
 
-struct Job<'a> {
+struct ConvCall<'a> {
     kernel: TileKernel,
     source: Source,
     conv: &'a Conv<'a>,
@@ -114,7 +114,7 @@ impl Source {
 
 /// Where the terms of a part's positions lie.
 struct Layout {
-    form: Form,
+    form: OperandLayout,
     /// From one position to the next.
     apart: usize,
     /// Positions that are `apart`.
@@ -139,7 +139,7 @@ struct Tile {
 }
 
 /// A part of one group of one image's result.
-struct Part {
+struct ResultBlock {
     image: usize,
     group: usize,
     pixels: Range<usize>,
@@ -147,7 +147,7 @@ struct Part {
     channels: Range<usize>,
 }
 
-impl Job<'_> {
+impl ConvCall<'_> {
     fn run(&self, pool: &Pool) {
         let Geometry { batch, groups, results, .. } = *self.conv.geometry;
         let count = self.conv.geometry.positions();
@@ -157,7 +157,7 @@ impl Job<'_> {
         pool.run(batch * groups * pixel_parts * channel_parts, &|chunk| {
             let (item, chunk) =
                 (chunk / (pixel_parts * channel_parts), chunk % (pixel_parts * channel_parts));
-            let part = Part {
+            let part = ResultBlock {
                 image: item / groups,
                 group: item % groups,
                 pixels: part_of(count, pixels, chunk / channel_parts),
@@ -220,7 +220,7 @@ impl Job<'_> {
         panels.filter(|_| !times.is_multiple_of(threads)).map_or(pixels, |panels| panels * width)
     }
 
-    fn compute(&self, part: &Part, copy: &mut [f32]) {
+    fn compute(&self, part: &ResultBlock, copy: &mut [f32]) {
         let Conv { geometry, x, bias, .. } = self.conv;
         match bias {
             Some(_) if geometry.channels_last && geometry.terms() > 0 => {}
@@ -234,7 +234,7 @@ impl Job<'_> {
     }
 
     /// Multiplies what a part sees of an image by the filter, step by step.
-    fn multiply_all(&self, part: &Part, image: &[f32], copy: &mut [f32]) {
+    fn multiply_all(&self, part: &ResultBlock, image: &[f32], copy: &mut [f32]) {
         let geometry = self.conv.geometry;
         let steps = (0..geometry.terms()).step_by(STEP_K);
         let steps = steps.map(|start| start..geometry.terms().min(start + STEP_K));
@@ -259,7 +259,7 @@ impl Job<'_> {
     }
 
     /// Starts sums from the bias, if the product cannot.
-    fn fill(&self, part: &Part, bias: &[f32]) {
+    fn fill(&self, part: &ResultBlock, bias: &[f32]) {
         let bias = &bias[part.channels.clone()];
         let (rows, columns) = self.sides(part);
         for row in 0..rows {
@@ -277,14 +277,16 @@ impl Job<'_> {
     fn layout(&self, k: usize) -> Layout {
         let geometry = self.conv.geometry;
         let rows = |rows: LeftRows| Layout {
-            form: Form::Rows(rows),
+            form: OperandLayout::Rows(rows),
             apart: rows.apart,
             across: usize::MAX,
             down: 0,
         };
         match &self.source {
             Source::Copied(_) if geometry.channels_last => rows(LeftRows::COPIED),
-            Source::Copied(_) => Layout { form: Form::Packed, apart: k, across: usize::MAX, down: 0 },
+            Source::Copied(_) => {
+                Layout { form: OperandLayout::Packed, apart: k, across: usize::MAX, down: 0 }
+            }
             Source::Lines(lines) => {
                 let (across, down) = (geometry.to[2], lines.down(geometry));
                 Layout { across, down, ..rows(lines.rows(geometry)) }
@@ -294,7 +296,7 @@ impl Job<'_> {
     }
 
     /// Multiplies positions by the filter, all left panels by one right panel after the other.
-    fn multiply(&self, part: &Part, terms: &Range<usize>, pixels: &[f32]) {
+    fn multiply(&self, part: &ResultBlock, terms: &Range<usize>, pixels: &[f32]) {
         let (filter_width, pixel_width) = (self.conv.filter.width(), self.pixel_width);
         let (height, width) = match self.conv.geometry.channels_last {
             true => (pixel_width, filter_width),
@@ -313,13 +315,20 @@ impl Job<'_> {
         }
     }
 
-    fn multiply_tile(&self, part: &Part, terms: &Range<usize>, pixels: &[f32], layout: &Layout, tile: Tile) {
+    fn multiply_tile(
+        &self,
+        part: &ResultBlock,
+        terms: &Range<usize>,
+        pixels: &[f32],
+        layout: &Layout,
+        tile: Tile,
+    ) {
         let Conv { geometry, filter, bias, activation, .. } = *self.conv;
         let Tile { row, column, rows, columns } = tile;
         let filter_at = |channel: usize| filter.panel(part.group, terms, part.channels.start + channel);
         let pixels_at = |pixel: usize| &pixels[layout.start(pixel)..];
         let (left, right) = match layout.form {
-            Form::Rows(_) => (pixels_at(row), filter_at(column)),
+            OperandLayout::Rows(_) => (pixels_at(row), filter_at(column)),
             _ => (filter_at(row), pixels_at(column)),
         };
         let (start, stride) = (self.start(part, row) + column, self.row_stride());
@@ -347,7 +356,7 @@ impl Job<'_> {
     }
 
     /// Applies an activation that [`operands::least`] is not already to a part whose sums are complete.
-    fn activate(&self, part: &Part) {
+    fn activate(&self, part: &ResultBlock) {
         if self.conv.activation.is_none_or(|activation| activation.function == Unary::Relu) {
             return;
         }
@@ -360,7 +369,7 @@ impl Job<'_> {
     }
 
     /// Rows and columns of a part as a matrix.
-    fn sides(&self, part: &Part) -> (usize, usize) {
+    fn sides(&self, part: &ResultBlock) -> (usize, usize) {
         match self.conv.geometry.channels_last {
             true => (part.pixels.len(), part.channels.len()),
             false => (part.channels.len(), part.pixels.len()),
@@ -374,7 +383,7 @@ impl Job<'_> {
     }
 
     /// Where a row of a part starts in the result.
-    fn start(&self, part: &Part, row: usize) -> usize {
+    fn start(&self, part: &ResultBlock, row: usize) -> usize {
         let Geometry { groups, results, channels_last, .. } = *self.conv.geometry;
         let count = self.conv.geometry.positions();
         let channel = part.group * results + part.channels.start;

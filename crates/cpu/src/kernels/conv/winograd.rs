@@ -22,7 +22,7 @@ use super::filter::{STEP_K, WINOGRAD_TERMS};
 use super::operands::{self, Conv};
 use crate::Pool;
 use crate::kernels::disjoint::Disjoint;
-use crate::kernels::matmul::{Form, LeftRows, Product, ROW, TileKernel, tile_size};
+use crate::kernels::matmul::{LeftRows, OperandLayout, Product, ROW, TileKernel, tile_size};
 use crate::variant::{Variant, variants};
 use crate::vec::{LANES, Simd, with_scratch};
 
@@ -60,7 +60,7 @@ pub(super) fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, 
         variants.iter().find(|other| other.name == variant.name).expect("the same variants").run
     };
     let [_, down, across] = conv.geometry.to;
-    let job = Job {
+    let call = WinogradCall {
         kernel: variant.run,
         see: named(SEE),
         write: named(WRITE),
@@ -70,10 +70,10 @@ pub(super) fn conv(variant: &Variant<TileKernel>, pool: &Pool, conv: &Conv<'_>, 
         zeros: vec![0.0; conv.geometry.channels],
         out: Disjoint::new(out),
     };
-    job.run(pool);
+    call.run(pool);
 }
 
-struct Job<'a> {
+struct WinogradCall<'a> {
     kernel: TileKernel,
     see: Transform,
     write: Transform,
@@ -88,7 +88,7 @@ struct Job<'a> {
 }
 
 /// Some tiles of an image, and some channels of the result.
-struct Part {
+struct TileBlock {
     image: usize,
     tiles: Range<usize>,
     /// Starts at a panel of the filter.
@@ -96,17 +96,17 @@ struct Part {
 }
 
 /// Transforms what the tiles of a part see into rows, or the sums of some channels into results.
-type Transform = unsafe fn(&Job<'_>, &Part, &mut [f32]);
+type Transform = unsafe fn(&WinogradCall<'_>, &TileBlock, &mut [f32]);
 
 variants! {
-    static SEE = see, (job: &Job<'_>, part: &Part, rows: &mut [f32])
+    static SEE = see, (call: &WinogradCall<'_>, part: &TileBlock, rows: &mut [f32])
 }
 
 variants! {
-    static WRITE = write, (job: &Job<'_>, part: &Part, sums: &mut [f32])
+    static WRITE = write, (call: &WinogradCall<'_>, part: &TileBlock, sums: &mut [f32])
 }
 
-impl Job<'_> {
+impl WinogradCall<'_> {
     fn run(&self, pool: &Pool) {
         let (count, results) = (self.grid[0] * self.grid[1], self.conv.geometry.results);
         let batch = self.conv.geometry.batch;
@@ -115,7 +115,7 @@ impl Job<'_> {
         let part_of = |len: usize, size: usize, index: usize| index * size..len.min((index + 1) * size);
         pool.run(batch * tile_parts * channel_parts, &|chunk| {
             let (item, chunk) = (chunk / (tile_parts * channel_parts), chunk % (tile_parts * channel_parts));
-            let part = Part {
+            let part = TileBlock {
                 image: item,
                 tiles: part_of(count, tiles, chunk / channel_parts),
                 channels: part_of(results, channels, chunk % channel_parts),
@@ -155,17 +155,17 @@ impl Job<'_> {
     }
 
     /// Rows of terms for each step: whole tiles of the product.
-    fn rows(&self, part: &Part) -> usize {
+    fn rows(&self, part: &TileBlock) -> usize {
         part.tiles.len().next_multiple_of(self.height)
     }
 
-    fn compute(&self, part: &Part, rows: &mut [f32], sums: &mut [f32]) {
+    fn compute(&self, part: &TileBlock, rows: &mut [f32], sums: &mut [f32]) {
         // SAFETY: the variant of the tile is available, so these are.
         unsafe { (self.see)(self, part, rows) };
         let width = self.conv.filter.width();
         for first in part.channels.clone().step_by(width) {
             let channels = first..part.channels.end.min(first + width);
-            let part = Part { image: part.image, tiles: part.tiles.clone(), channels };
+            let part = TileBlock { image: part.image, tiles: part.tiles.clone(), channels };
             self.multiply(&part, rows, sums);
             // SAFETY: as above.
             unsafe { (self.write)(self, &part, sums) };
@@ -173,7 +173,7 @@ impl Job<'_> {
     }
 
     /// Writes the sums of a panel's channels, [products, tiles, width]; a product ends where its terms or a step's do.
-    fn multiply(&self, part: &Part, rows: &[f32], sums: &mut [f32]) {
+    fn multiply(&self, part: &TileBlock, rows: &[f32], sums: &mut [f32]) {
         let (channels, filter) = (self.conv.geometry.channels, self.conv.filter);
         let (tiles, width, step_rows) = (part.tiles.len(), filter.width(), self.rows(part));
         let sums = Disjoint::new(sums);
@@ -193,7 +193,7 @@ impl Job<'_> {
                     (self.kernel)(&Product::new(
                         left,
                         right,
-                        Form::Rows(LeftRows::COPIED),
+                        OperandLayout::Rows(LeftRows::COPIED),
                         k,
                         height,
                         width,
@@ -230,10 +230,10 @@ impl Job<'_> {
 
 /// Writes `Bᵀ d B` for each tile and channel to rows of terms, products times channels, cut into steps.
 #[inline(always)]
-fn see<S: Simd>(s: S, job: &Job<'_>, part: &Part, rows: &mut [f32]) {
-    let (channels, step_rows) = (job.conv.geometry.channels, job.rows(part));
+fn see<S: Simd>(s: S, call: &WinogradCall<'_>, part: &TileBlock, rows: &mut [f32]) {
+    let (channels, step_rows) = (call.conv.geometry.channels, call.rows(part));
     for (row, tile) in part.tiles.clone().enumerate() {
-        let pixels = job.pixels(part.image, tile);
+        let pixels = call.pixels(part.image, tile);
         for channel in (0..channels).step_by(LANES) {
             let mut seen = [[s.splat(0.0); 4]; 4];
             for j in 0..4 {
@@ -265,13 +265,13 @@ fn forward<S: Simd>(s: S, [a, b, c, d]: [S::F32; 4]) -> [S::F32; 4] {
 
 /// Writes `Aᵀ m A` of the sums of some channels to the result, with bias and activation.
 #[inline(always)]
-fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
-    let Conv { geometry, bias, activation, .. } = job.conv;
+fn write<S: Simd>(s: S, call: &WinogradCall<'_>, part: &TileBlock, sums: &mut [f32]) {
+    let Conv { geometry, bias, activation, .. } = call.conv;
     let [_, down, across] = geometry.to;
-    let (width, step) = (job.conv.filter.width(), part.tiles.len() * job.conv.filter.width());
+    let (width, step) = (call.conv.filter.width(), part.tiles.len() * call.conv.filter.width());
     let least = s.splat(operands::least(*activation));
     for (row, tile) in part.tiles.clone().enumerate() {
-        let corner = [2 * (tile / job.grid[1]), 2 * (tile % job.grid[1])];
+        let corner = [2 * (tile / call.grid[1]), 2 * (tile % call.grid[1])];
         for lane in (0..part.channels.len()).step_by(LANES) {
             let (channel, count) = (part.channels.start + lane, LANES.min(part.channels.len() - lane));
             let (mut top, mut bottom) = ([s.splat(0.0); 4], [s.splat(0.0); 4]);
@@ -285,8 +285,7 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                 [*top, *bottom] = back(s, column);
             }
             let bias = match bias {
-                // SAFETY: the slice has `count` values.
-                Some(bias) => unsafe { s.load_partial(bias[channel..][..count].as_ptr(), count) },
+                Some(bias) => s.load_slice(&bias[channel..][..count]),
                 None => s.splat(0.0),
             };
             for (i, line) in [top, bottom].into_iter().enumerate() {
@@ -296,10 +295,9 @@ fn write<S: Simd>(s: S, job: &Job<'_>, part: &Part, sums: &mut [f32]) {
                         let position = (part.image * down + at[0]) * across + at[1];
                         let start = position * geometry.results + channel;
                         // SAFETY: these positions and channels are this part's alone.
-                        let to = unsafe { job.out.part(start..start + count) };
+                        let to = unsafe { call.out.part(start..start + count) };
                         let result = s.max(least, s.add(lanes, bias));
-                        // SAFETY: `to` has `count` elements.
-                        unsafe { s.store_partial(to.as_mut_ptr(), result, count) };
+                        s.store_slice(to, result);
                         operands::activate(*activation, to);
                     }
                 }

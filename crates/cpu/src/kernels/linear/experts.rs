@@ -20,7 +20,7 @@ use tensor::{DType, Shape};
 
 use super::kernel::{activation, is_widened, variant};
 use super::prepare::Rows;
-use super::products::{Job, multiply_panels, prepare_all};
+use super::products::{LinearProducts, multiply_panels, prepare_all};
 use super::{
     CHUNK_TIME, Epilogue, Functions, INPUT_BLOCK, PackedMatrix, forms, input_of, place, scratch_bytes_for,
     weights,
@@ -88,7 +88,7 @@ pub fn expert_linear_with(functions: &Functions, pool: &Pool, call: ExpertLinear
     let converted = Rows { input: call.input, columns, sources: Some(sources), norm: None, forms: &forms };
     let tile = |index: usize| tiles[index].rows.clone();
     prepare_all(functions, pool, &converted, rows, tiles.len(), &tile);
-    let job = Job {
+    let job = LinearProducts {
         functions,
         weights: call.weights,
         biases: &[],
@@ -161,7 +161,7 @@ fn tiles(ends: &[usize], size: usize) -> Vec<ExpertTile> {
 }
 
 /// Multiplies all tiles with the panels of their experts, in chunks of some panels times some tiles of one expert.
-fn multiply_all(pool: &Pool, job: &Job, tiles: &[ExpertTile], size: usize) {
+fn multiply_all(pool: &Pool, job: &LinearProducts, tiles: &[ExpertTile], size: usize) {
     let panels = job.weights[0].panels();
     let blocks = blocks(job.inputs[0].1 * size, tiles);
     let tokens = tiles.last().map_or(0, |tile| tile.rows.end).div_ceil(blocks.len());

@@ -14,7 +14,7 @@ use super::matrix;
 use super::neon::{Mixed, Neon, Signed, Widening};
 use super::panel::{Entry, Layout, Product, with_layout};
 use super::portable::Portable;
-use super::prepare::{self, Form, Rows, Tile};
+use super::prepare::{self, InputFormat, Rows, Tile};
 use super::simd::{Isa, MAX_TILE, ROWS};
 use crate::variant::Variant;
 
@@ -52,7 +52,7 @@ pub struct Functions {
     tile: usize,
     float_tile: usize,
     /// The form of inputs that meet bf16 weights.
-    of_bf16: Form,
+    of_bf16: InputFormat,
     pub(super) prepare: unsafe fn(&Rows, &Tile),
     pub(super) multiply: unsafe fn(&Product),
     pub(super) widen: unsafe fn(DType, *const u8, usize, *mut u8),
@@ -66,7 +66,7 @@ impl Functions {
             available: I::available,
             tile: I::TILE,
             float_tile: I::FLOAT_TILE,
-            of_bf16: Form::F32,
+            of_bf16: InputFormat::F32,
             prepare: I::prepare,
             multiply: multiply::<I>,
             widen: widen::<I>,
@@ -77,17 +77,17 @@ impl Functions {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     const fn rounding<I: PairDots + Compiled>() -> Functions {
         let (available, multiply) = (I::has_pair_dots, multiply_rounded::<I>);
-        Functions { available, of_bf16: Form::Bf16, multiply, ..Functions::of::<I>() }
+        Functions { available, of_bf16: InputFormat::Bf16, multiply, ..Functions::of::<I>() }
     }
 
     /// The form of inputs that meet weights of a dtype.
-    pub(super) fn form(&self, dtype: DType, exact: bool) -> Form {
+    pub(super) fn form(&self, dtype: DType, exact: bool) -> InputFormat {
         if dtype == DType::BF16 { self.of_bf16 } else { matrix::form(dtype, exact) }
     }
 
     /// The largest number of tokens that panels are multiplied with at once, if they want these forms of the input.
-    pub(super) fn tile(&self, forms: &[(Form, *mut u8)]) -> usize {
-        let is_float = |(form, _): &(Form, *mut u8)| !matches!(form, Form::Int8 { .. });
+    pub(super) fn tile(&self, forms: &[(InputFormat, *mut u8)]) -> usize {
+        let is_float = |(form, _): &(InputFormat, *mut u8)| !matches!(form, InputFormat::Int8 { .. });
         if forms.iter().any(is_float) { self.float_tile } else { self.tile }
     }
 }
@@ -153,9 +153,9 @@ fn entry<I: Compiled, L: Layout>(tokens: usize) -> Entry {
     /// The largest tile that has an entry of its own.
     const fn tile<I: Isa, L: Layout>() -> usize {
         match L::FORM {
-            Form::Int8 { .. } if I::CODES_STAY => L::FEW,
-            Form::Int8 { .. } => I::TILE,
-            Form::F32 | Form::Bf16 => I::FLOAT_TILE,
+            InputFormat::Int8 { .. } if I::CODES_STAY => L::FEW,
+            InputFormat::Int8 { .. } => I::TILE,
+            InputFormat::F32 | InputFormat::Bf16 => I::FLOAT_TILE,
         }
     }
     /// The entry for `T` tokens, or for any number of them.

@@ -8,7 +8,7 @@ use graph::ops::{self, Unary};
 use tensor::{DType, Shape};
 
 use super::matrix::form;
-use super::prepare::Form;
+use super::prepare::InputFormat;
 use super::weights::{layout, packed, packed_as};
 use super::{
     Activation, Epilogue, Functions, Linear, Norm, PackedMatrix, ROUNDING_VARIANTS, VARIANTS, linear_with,
@@ -129,7 +129,7 @@ impl Kernel for LinearKernel {
 
 /// Whether weights of any of the dtypes would be multiplied with int8 codes of the input, but are not.
 pub(crate) fn is_widened(exact: bool, dtypes: &[DType]) -> bool {
-    exact && dtypes.iter().any(|&dtype| form(packed_as(dtype), false) != Form::F32)
+    exact && dtypes.iter().any(|&dtype| form(packed_as(dtype), false) != InputFormat::F32)
 }
 
 pub(crate) fn floats<'c>(operand: &'c Operand<'_>) -> Cow<'c, [f32]> {

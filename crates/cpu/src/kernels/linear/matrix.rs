@@ -11,7 +11,7 @@ use tensor::{AlignedBytes, Bytes, DType, HUGE_PAGE, MappedFile, Tensor};
 
 use super::pack::Pack;
 use super::panel::with_layout;
-use super::prepare::Form;
+use super::prepare::InputFormat;
 use super::simd::ROWS;
 use crate::Pool;
 
@@ -318,7 +318,7 @@ impl PackedMatrix {
 
     /// Whether codes are widened to f32 before they are multiplied, because inputs have to stay exact.
     pub(super) fn is_widened(&self, exact: bool) -> bool {
-        exact && form(self.dtype, false) != Form::F32
+        exact && form(self.dtype, false) != InputFormat::F32
     }
 }
 
@@ -340,9 +340,9 @@ impl fmt::Debug for PackedMatrix {
 }
 
 /// The form of inputs that meet packed weights of a dtype. Only variants that round to bf16 use another for bf16.
-pub(super) fn form(dtype: DType, exact: bool) -> Form {
+pub(super) fn form(dtype: DType, exact: bool) -> InputFormat {
     match exact {
-        true => Form::F32,
+        true => InputFormat::F32,
         false => with_layout!(dtype, L => L::FORM, else unreachable!("only dtypes with a layout")),
     }
 }

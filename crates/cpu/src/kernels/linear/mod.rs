@@ -39,8 +39,8 @@ use std::ops::Range;
 
 use tensor::DType;
 
-use self::prepare::{Form, Rows};
-use self::products::{Job, multiply_panels, prepare_all};
+use self::prepare::{InputFormat, Rows};
+use self::products::{LinearProducts, multiply_panels, prepare_all};
 use crate::Pool;
 use crate::threads::SendPointer;
 use crate::variant::fastest;
@@ -99,16 +99,16 @@ pub fn scratch_bytes_for(
     dtypes: impl Iterator<Item = DType>,
     exact: bool,
 ) -> usize {
-    let mut forms: Vec<Form> = Vec::new();
+    let mut forms: Vec<InputFormat> = Vec::new();
     for dtype in dtypes {
         // bf16 weights want f32 on most machines, which is larger, but may want a place of their own.
-        let form = if dtype == DType::BF16 { Form::Bf16 } else { matrix::form(dtype, exact) };
+        let form = if dtype == DType::BF16 { InputFormat::Bf16 } else { matrix::form(dtype, exact) };
         if !forms.contains(&form) {
             forms.push(form);
         }
     }
-    let size = |form: &Form| match form {
-        Form::Bf16 => Form::F32.token_bytes(columns),
+    let size = |form: &InputFormat| match form {
+        InputFormat::Bf16 => InputFormat::F32.token_bytes(columns),
         form => form.token_bytes(columns),
     };
     forms.iter().map(|form| (tokens * size(form)).next_multiple_of(64)).sum::<usize>() + 64
@@ -138,7 +138,7 @@ pub fn linear_with(functions: &Functions, pool: &Pool, call: Linear) {
     let tile = |index| tiles.get(index);
     prepare_all(functions, pool, &rows, call.tokens, tiles.count, &tile);
     let outputs: Vec<_> = call.outputs.iter_mut().map(|output| SendPointer(output.as_mut_ptr())).collect();
-    let job = Job {
+    let job = LinearProducts {
         functions,
         weights: call.weights,
         biases: call.biases,
@@ -222,7 +222,7 @@ fn check(call: &Linear) {
 }
 
 /// The distinct forms that weights want.
-fn forms(functions: &Functions, weights: &[&PackedMatrix], exact: bool) -> Vec<Form> {
+fn forms(functions: &Functions, weights: &[&PackedMatrix], exact: bool) -> Vec<InputFormat> {
     let mut forms = Vec::with_capacity(weights.len());
     for form in weights.iter().map(|matrix| functions.form(matrix.dtype(), exact)) {
         if !forms.contains(&form) {
@@ -233,7 +233,12 @@ fn forms(functions: &Functions, weights: &[&PackedMatrix], exact: bool) -> Vec<F
 }
 
 /// Where in the scratch each form goes.
-fn place(forms: &[Form], tokens: usize, columns: usize, scratch: &mut [u8]) -> Vec<(Form, *mut u8)> {
+fn place(
+    forms: &[InputFormat],
+    tokens: usize,
+    columns: usize,
+    scratch: &mut [u8],
+) -> Vec<(InputFormat, *mut u8)> {
     let mut start = scratch.as_ptr().align_offset(64);
     let mut places = Vec::with_capacity(forms.len());
     for &form in forms {
@@ -248,7 +253,7 @@ fn input_of(
     functions: &Functions,
     matrix: &PackedMatrix,
     exact: bool,
-    forms: &[(Form, *mut u8)],
+    forms: &[(InputFormat, *mut u8)],
 ) -> (SendPointer<u8>, usize) {
     let form = functions.form(matrix.dtype(), exact);
     let (_, start) = forms.iter().find(|(other, _)| *other == form).expect("all forms have a place");
@@ -269,7 +274,7 @@ impl Tiles {
 }
 
 /// Multiplies all panels with all tiles, in chunks of some panels times some tiles.
-fn multiply_all(pool: &Pool, job: &Job, tiles: Tiles) {
+fn multiply_all(pool: &Pool, job: &LinearProducts, tiles: Tiles) {
     // With a gate, panels of the two matrices go together.
     let matrices = if matches!(job.epilogue, Epilogue::Gate(_)) { &job.weights[..1] } else { job.weights };
     let panels: usize = matrices.iter().map(|matrix| matrix.panels()).sum();

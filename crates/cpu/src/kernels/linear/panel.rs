@@ -23,7 +23,7 @@ use tensor::DType;
 
 pub(super) use super::codes::*;
 pub(super) use super::factors::*;
-use super::prepare::Form;
+use super::prepare::InputFormat;
 use super::simd::{Codes, Floats, Isa, MAX_TILE, ROWS};
 use crate::vec::Simd;
 
@@ -50,7 +50,7 @@ pub(super) type Entry = unsafe fn(&Product);
 /// tile of the layout's form.
 pub(super) trait Layout {
     /// What the layout wants of the input.
-    const FORM: Form;
+    const FORM: InputFormat;
     /// Up to this many tokens, sums stay in registers even with [`Isa::CODES_STAY`], because that is faster.
     const FEW: usize = MAX_TILE;
     /// The bytes of a panel.
@@ -100,8 +100,10 @@ macro_rules! steps {
 }
 
 impl<C: Codes, F: Factors> Layout for Blocks<C, F> {
-    const FORM: Form =
-        Form::Int8 { groups: F::GROUPS, zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) } };
+    const FORM: InputFormat = InputFormat::Int8 {
+        groups: F::GROUPS,
+        zero_point: if F::MINIMUMS { None } else { Some(C::ZERO_POINT) },
+    };
     const FEW: usize = 2;
 
     fn panel_bytes(columns: usize) -> usize {
@@ -282,7 +284,7 @@ unsafe fn add_group<I: Isa, F: Factors>(
 pub(super) struct Plain<const BYTES: usize>;
 
 impl<const BYTES: usize> Layout for Plain<BYTES> {
-    const FORM: Form = Form::F32;
+    const FORM: InputFormat = InputFormat::F32;
 
     fn panel_bytes(columns: usize) -> usize {
         columns * ROWS * BYTES
@@ -318,7 +320,7 @@ impl<const BYTES: usize> Layout for Plain<BYTES> {
 pub(super) struct Pairs;
 
 impl Layout for Pairs {
-    const FORM: Form = Form::F32;
+    const FORM: InputFormat = InputFormat::F32;
 
     fn panel_bytes(columns: usize) -> usize {
         columns.div_ceil(2) * ROWS * 4
@@ -378,7 +380,7 @@ impl<C: FloatCodes> Scaled<C> {
 }
 
 impl<C: FloatCodes> Layout for Scaled<C> {
-    const FORM: Form = Form::F32;
+    const FORM: InputFormat = InputFormat::F32;
 
     fn panel_bytes(columns: usize) -> usize {
         C::HEAD + columns / 64 * Self::BLOCK

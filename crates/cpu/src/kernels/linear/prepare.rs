@@ -20,7 +20,7 @@ use crate::vec::{LANES, Simd, interleave};
 
 /// How a kernel reads the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum InputFormat {
     /// Codes per 32 columns, with corrections for 1 or 2 groups of weights; none means minimums.
     Int8 { groups: usize, zero_point: Option<i32> },
     /// As it is.
@@ -29,13 +29,13 @@ pub(super) enum Form {
     Bf16,
 }
 
-impl Form {
+impl InputFormat {
     /// The bytes that one token takes.
     pub(super) const fn token_bytes(self, columns: usize) -> usize {
         match self {
-            Form::Int8 { groups, .. } => columns / 32 * (36 + 4 * groups),
-            Form::F32 => 4 * columns,
-            Form::Bf16 => 4 * columns.div_ceil(2),
+            InputFormat::Int8 { groups, .. } => columns / 32 * (36 + 4 * groups),
+            InputFormat::F32 => 4 * columns,
+            InputFormat::Bf16 => 4 * columns.div_ceil(2),
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) struct Rows<'a> {
     /// Weight and epsilon of an RMS norm that each row gets first.
     pub norm: Option<(&'a [f32], f32)>,
     /// The forms wanted, each with the start of its first tile.
-    pub forms: &'a [(Form, *mut u8)],
+    pub forms: &'a [(InputFormat, *mut u8)],
 }
 
 // SAFETY: each thread that writes through the pointers keeps to a tile and blocks of its own.
@@ -76,12 +76,14 @@ pub(super) unsafe fn prepare<I: Isa>(rows: &Rows, tile: &Tile) {
         unsafe {
             let start = start.add(tile.tokens.start * form.token_bytes(columns));
             match form {
-                Form::Int8 { groups, zero_point } => each_block(s, rows, tile, |lane, block, low, high| {
-                    let record = start.add(block * width * (36 + 4 * groups));
-                    put_codes::<I>(low, high, groups, zero_point, record.add(4 * lane), width);
-                }),
-                Form::F32 => put_floats::<_, false>(s, rows, tile, start.cast()),
-                Form::Bf16 => put_floats::<_, true>(s, rows, tile, start.cast()),
+                InputFormat::Int8 { groups, zero_point } => {
+                    each_block(s, rows, tile, |lane, block, low, high| {
+                        let record = start.add(block * width * (36 + 4 * groups));
+                        put_codes::<I>(low, high, groups, zero_point, record.add(4 * lane), width);
+                    })
+                }
+                InputFormat::F32 => put_floats::<_, false>(s, rows, tile, start.cast()),
+                InputFormat::Bf16 => put_floats::<_, true>(s, rows, tile, start.cast()),
             }
         }
     }
@@ -168,8 +170,7 @@ pub(super) fn mean_square<S: Simd>(s: S, row: &[f32]) -> f32 {
         }
     }
     for (chunk, sum) in groups.remainder().chunks(16).zip(&mut sums) {
-        // SAFETY: the chunk gives its own length, which is at most that of a vector.
-        let value = unsafe { s.load_partial(chunk.as_ptr(), chunk.len()) };
+        let value = s.load_slice(chunk);
         *sum = s.fma(value, value, *sum);
     }
     s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) / row.len() as f32

@@ -8,7 +8,7 @@ use super::epilogue::{Epilogue, Finish, PanelProducts};
 use super::functions::Functions;
 use super::matrix::PackedMatrix;
 use super::panel::Product;
-use super::prepare::{Form, Rows, Tile};
+use super::prepare::{InputFormat, Rows, Tile};
 use super::simd::ROWS;
 use crate::Pool;
 use crate::threads::SendPointer;
@@ -45,7 +45,7 @@ pub(super) fn prepare_all(
 }
 
 /// The products of one call, and what follows them.
-pub(super) struct Job<'a> {
+pub(super) struct LinearProducts<'a> {
     pub(super) functions: &'a Functions,
     pub(super) weights: &'a [&'a PackedMatrix],
     pub(super) biases: &'a [Option<&'a [f32]>],
@@ -61,14 +61,14 @@ pub(super) struct Job<'a> {
     pub(super) outputs: &'a [SendPointer<f32>],
 }
 
-impl Job<'_> {
+impl LinearProducts<'_> {
     /// About how long a panel takes in nanoseconds: the time to stream it or to multiply it, whichever is longer.
     pub(super) fn panel_time(&self, matrix: &PackedMatrix, tokens: usize) -> usize {
         let products = ROWS * matrix.columns() * tokens;
         let products_per_ns = match self.functions.form(matrix.dtype(), self.exact) {
-            Form::Int8 { .. } => 170,
-            Form::F32 => 50,
-            Form::Bf16 => 100,
+            InputFormat::Int8 { .. } => 170,
+            InputFormat::F32 => 50,
+            InputFormat::Bf16 => 100,
         };
         1 + (matrix.panel_bytes() / 16).max(products / products_per_ns)
     }
@@ -76,7 +76,7 @@ impl Job<'_> {
 
 /// Multiplies panels of an expert's matrix (and, with a gate, of its sibling) with some tiles.
 pub(super) fn multiply_panels(
-    job: &Job,
+    job: &LinearProducts,
     matrix: usize,
     expert: usize,
     panels: Range<usize>,

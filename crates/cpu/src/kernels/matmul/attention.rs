@@ -12,7 +12,7 @@ use engine::{Kernel, KernelCall, View};
 use tensor::Shape;
 
 use super::pack::LaneSlice;
-use super::tile::{Form, LeftRows, Product, TileKernel, tile_size};
+use super::tile::{LeftRows, OperandLayout, Product, TileKernel, tile_size};
 use crate::kernels::disjoint::Disjoint;
 use crate::kernels::operands::{elements, elements_mut, view};
 use crate::kernels::ragged::check_offsets;
@@ -85,7 +85,7 @@ pub(crate) fn attention(
     }
     let (tile_rows, tile_columns) = tile_size(variant.name);
     let tasks = tasks(shape.heads, items, tile_rows, pool.threads());
-    let job = Job {
+    let job = AttentionCall {
         kernel: variant.run,
         softmax: softmax.run,
         tile_rows,
@@ -140,7 +140,7 @@ fn tasks(heads: usize, items: &[Item], tile_rows: usize, threads: usize) -> Vec<
     tasks
 }
 
-struct Job<'a> {
+struct AttentionCall<'a> {
     kernel: TileKernel,
     softmax: softmax::RowKernel,
     tile_rows: usize,
@@ -151,7 +151,7 @@ struct Job<'a> {
     out: Disjoint<'a, f32>,
 }
 
-impl Job<'_> {
+impl AttentionCall<'_> {
     /// Some rows of one head.
     fn head(&self, index: usize, head: usize, rows: Range<usize>) {
         let AttentionShape { heads, dim, width } = self.shape;
@@ -189,7 +189,7 @@ impl Job<'_> {
                 // SAFETY: the variant is available; the panels are packed in whole, and the scores are `count` rows.
                 unsafe {
                     let out = scores.as_mut_ptr();
-                    let form = Form::Packed;
+                    let form = OperandLayout::Packed;
                     (self.kernel)(&Product::new(left, k, form, dim, count, keys, out, keys, false));
                 }
                 self.add_bias(index, head, first, scores, shares);
@@ -199,7 +199,7 @@ impl Job<'_> {
                 // SAFETY: as above; no one else writes these rows of this head.
                 unsafe {
                     let out = self.out.pointer(start..start + (count - 1) * lane + width);
-                    let form = Form::Rows(LeftRows { apart: keys, run: keys, jump: 0 });
+                    let form = OperandLayout::Rows(LeftRows { apart: keys, run: keys, jump: 0 });
                     (self.kernel)(&Product::new(shares, v, form, keys, count, width, out, lane, false));
                 }
             }

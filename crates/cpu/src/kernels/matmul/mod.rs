@@ -21,7 +21,7 @@ pub(crate) use self::kernel::{kernel_for, packing, split_kernel, strides};
 use self::pack::LaneSlice;
 pub(crate) use self::split::matmul_split;
 pub(crate) use self::tile::tile_size;
-pub(super) use self::tile::{Form, LeftRows, ROW};
+pub(super) use self::tile::{LeftRows, OperandLayout, ROW};
 pub use self::tile::{Product, TileKernel, VARIANTS};
 use super::disjoint::Disjoint;
 use crate::Pool;
@@ -99,11 +99,12 @@ pub fn matmul_with<A: Scalar, B: Scalar>(
     check("left", a, batch, m, k);
     check("right", b, batch, k, n);
     let (tile_rows, tile_columns) = tile_size(variant.name);
-    let job = Job { kernel: variant.run, tile_rows, tile_columns, shape, a, b, out: Disjoint::new(out) };
+    let call =
+        MatMulCall { kernel: variant.run, tile_rows, tile_columns, shape, a, b, out: Disjoint::new(out) };
     if m > 2 * tile_rows && m.saturating_mul(k).saturating_mul(n) >= LARGE {
-        (0..items).for_each(|item| job.together(pool, item));
+        (0..items).for_each(|item| call.together(pool, item));
     } else {
-        job.apart(pool, items);
+        call.apart(pool, items);
     }
 }
 
@@ -120,7 +121,7 @@ fn check<T>(side: &str, matrix: Matrix<T>, batch: &[usize], rows: usize, columns
     );
 }
 
-struct Job<'a, A, B> {
+struct MatMulCall<'a, A, B> {
     kernel: TileKernel,
     tile_rows: usize,
     tile_columns: usize,
@@ -131,13 +132,13 @@ struct Job<'a, A, B> {
 }
 
 /// A part of one item's result.
-struct Part {
+struct ResultBlock {
     item: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-impl<A: Scalar, B: Scalar> Job<'_, A, B> {
+impl<A: Scalar, B: Scalar> MatMulCall<'_, A, B> {
     /// All threads on one item: they pack a block of both matrices, then multiply it, block after block.
     fn together(&self, pool: &Pool, item: usize) {
         let MatmulShape { m, k, n, .. } = self.shape;
@@ -148,7 +149,7 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
             for columns in blocks(n, BLOCK_LANES) {
                 for rows in blocks(m, BLOCK_LANES) {
                     for ks in blocks(k, BLOCK_K) {
-                        let part = Part { item, rows: rows.clone(), columns: columns.clone() };
+                        let part = ResultBlock { item, rows: rows.clone(), columns: columns.clone() };
                         self.pack_together(pool, &part, ks.clone(), left, right);
                         self.multiply_together(pool, &part, ks, left, right);
                     }
@@ -157,7 +158,14 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
         });
     }
 
-    fn pack_together(&self, pool: &Pool, part: &Part, ks: Range<usize>, left: &mut [f32], right: &mut [f32]) {
+    fn pack_together(
+        &self,
+        pool: &Pool,
+        part: &ResultBlock,
+        ks: Range<usize>,
+        left: &mut [f32],
+        right: &mut [f32],
+    ) {
         // A few panels to a chunk, the left matrix's first.
         let step = 4;
         let left_lanes = step * self.tile_rows;
@@ -185,20 +193,27 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
         });
     }
 
-    fn multiply_together(&self, pool: &Pool, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32]) {
+    fn multiply_together(
+        &self,
+        pool: &Pool,
+        part: &ResultBlock,
+        ks: Range<usize>,
+        left: &[f32],
+        right: &[f32],
+    ) {
         // A share of both matrices that stays in a core's second cache, and enough of them to even out.
         let (rows, columns) = (6 * self.tile_rows, 256);
         let row_parts = part.rows.len().div_ceil(rows);
         let column_parts = part.columns.len().div_ceil(columns);
         pool.run(row_parts * column_parts, &|chunk| {
             let (row, column) = (chunk % row_parts * rows, chunk / row_parts * columns);
-            let share = Part {
+            let share = ResultBlock {
                 item: part.item,
                 rows: sub(&part.rows, row, rows),
                 columns: sub(&part.columns, column, columns),
             };
             let (left, right) = (&left[row * ks.len()..], &right[column * ks.len()..]);
-            self.multiply(&share, ks.clone(), left, right, Form::Packed);
+            self.multiply(&share, ks.clone(), left, right, OperandLayout::Packed);
         });
     }
 
@@ -211,7 +226,7 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
         let right_len = columns.next_multiple_of(self.tile_columns) * k.min(BLOCK_K);
         pool.run(items * row_parts * column_parts, &|chunk| {
             let (item, chunk) = (chunk / (row_parts * column_parts), chunk % (row_parts * column_parts));
-            let part = Part {
+            let part = ResultBlock {
                 item,
                 rows: sub(&(0..m), chunk / column_parts * rows, rows),
                 columns: sub(&(0..n), chunk % column_parts * columns, columns),
@@ -223,12 +238,12 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
         });
     }
 
-    fn multiply_part(&self, part: Part, left: &mut [f32], right: &mut [f32]) {
+    fn multiply_part(&self, part: ResultBlock, left: &mut [f32], right: &mut [f32]) {
         let direct = self.direct();
         let whole = direct.map_or(0, |_| part.columns.len() / self.tile_columns * self.tile_columns);
         let middle = part.columns.start + whole;
-        let first = Part { columns: part.columns.start..middle, rows: part.rows.clone(), ..part };
-        let rest = Part { columns: middle..part.columns.end, ..part };
+        let first = ResultBlock { columns: part.columns.start..middle, rows: part.rows.clone(), ..part };
+        let rest = ResultBlock { columns: middle..part.columns.end, ..part };
         let block_k = if whole > 0 && rest.rows.len() <= FEW_ROWS { FEW_ROWS_BLOCK_K } else { BLOCK_K };
         for ks in blocks(self.shape.k, block_k) {
             self.left(rest.item, rest.rows.clone(), ks.clone()).pack(self.tile_rows, left);
@@ -237,11 +252,11 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
             {
                 let start = self.right(first.item, first.columns.clone(), ks.clone()).start;
                 let end = start + (ks.len() - 1) * stride + whole;
-                self.multiply(&first, ks.clone(), left, &b[start..end], Form::Direct(*stride));
+                self.multiply(&first, ks.clone(), left, &b[start..end], OperandLayout::Direct(*stride));
             }
             if !rest.columns.is_empty() {
                 self.right(rest.item, rest.columns.clone(), ks.clone()).pack(self.tile_columns, right);
-                self.multiply(&rest, ks, left, right, Form::Packed);
+                self.multiply(&rest, ks, left, right, OperandLayout::Packed);
             }
         }
     }
@@ -275,14 +290,21 @@ impl<A: Scalar, B: Scalar> Job<'_, A, B> {
     }
 
     /// Multiplies packed panels of a part's rows by its columns, from the first on.
-    fn multiply(&self, part: &Part, ks: Range<usize>, left: &[f32], right: &[f32], form: Form) {
+    fn multiply(
+        &self,
+        part: &ResultBlock,
+        ks: Range<usize>,
+        left: &[f32],
+        right: &[f32],
+        form: OperandLayout,
+    ) {
         let MatmulShape { m, n, .. } = self.shape;
         let k = ks.len();
         let columns = part.columns.len();
         let right_len = match form {
-            Form::Packed => columns.next_multiple_of(self.tile_columns) * k,
-            Form::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
-            Form::Rows(_) => unreachable!("the left matrix is packed"),
+            OperandLayout::Packed => columns.next_multiple_of(self.tile_columns) * k,
+            OperandLayout::Direct(stride) => (k - 1) * stride + columns.next_multiple_of(self.tile_columns),
+            OperandLayout::Rows(_) => unreachable!("the left matrix is packed"),
         };
         assert!(
             right.len() >= right_len,

@@ -7,7 +7,7 @@ use crate::vec::{LANES, Simd};
 pub struct Product {
     left: *const f32,
     right: *const f32,
-    form: Form,
+    form: OperandLayout,
     k: usize,
     /// At most the tile's rows.
     rows: usize,
@@ -26,12 +26,12 @@ pub struct Product {
 
 /// How both matrices lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kernels) enum Form {
+pub(in crate::kernels) enum OperandLayout {
     /// A panel `[k, tile rows]`, and panels `[panels, k, tile columns]`.
     Packed,
-    /// As [`Form::Packed`], but the right matrix as it came: rows of whole tiles, this far apart.
+    /// As [`OperandLayout::Packed`], but the right matrix as it came: rows of whole tiles, this far apart.
     Direct(usize),
-    /// As [`Form::Packed`], but the left matrix in rows.
+    /// As [`OperandLayout::Packed`], but the left matrix in rows.
     Rows(LeftRows),
 }
 
@@ -82,7 +82,7 @@ impl Product {
     pub(in crate::kernels) unsafe fn new(
         left: &[f32],
         right: &[f32],
-        form: Form,
+        form: OperandLayout,
         k: usize,
         rows: usize,
         columns: usize,
@@ -115,34 +115,34 @@ fn multiply<S: Simd>(s: S, product: &Product) {
     // SAFETY: the promise made to `Product::new`; each arm has at least as many rows as the product.
     unsafe {
         match (S::REGISTERS, product.form, product.rows) {
-            (32, Form::Direct(stride), 1) => direct::<S, 14, 1, 16, 2>(s, product, stride),
-            (32, Form::Direct(stride), 2) => direct::<S, 14, 2, 8, 2>(s, product, stride),
-            (32, Form::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
-            (32, Form::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
-            (32, Form::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
-            (32, Form::Packed, 1) => packed::<S, 14, 1, 2>(s, product),
-            (32, Form::Packed, 2) => packed::<S, 14, 2, 2>(s, product),
-            (32, Form::Packed, 3..5) => packed::<S, 14, 4, 2>(s, product),
-            (32, Form::Packed, 5..9) => packed::<S, 14, 8, 2>(s, product),
-            (32, Form::Packed, _) => packed::<S, 14, 14, 2>(s, product),
-            (32, Form::Rows(rows), 1..5) => in_rows::<S, 4, 2>(s, product, rows),
-            (32, Form::Rows(rows), 5..9) => in_rows::<S, 8, 2>(s, product, rows),
-            (32, Form::Rows(rows), _) => in_rows::<S, 14, 2>(s, product, rows),
-            (8, Form::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
-            (8, Form::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
-            (8, Form::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
-            (8, Form::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
-            (8, Form::Packed, 1) => packed::<S, 6, 1, 1>(s, product),
-            (8, Form::Packed, 2) => packed::<S, 6, 2, 1>(s, product),
-            (8, Form::Packed, 3..5) => packed::<S, 6, 4, 1>(s, product),
-            (8, Form::Packed, _) => packed::<S, 6, 6, 1>(s, product),
-            (8, Form::Rows(rows), 1..4) => in_rows::<S, 3, 1>(s, product, rows),
-            (8, Form::Rows(rows), _) => in_rows::<S, 6, 1>(s, product, rows),
-            (_, Form::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
-            (_, Form::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
-            (_, Form::Packed, 1) => packed::<S, 2, 1, 1>(s, product),
-            (_, Form::Packed, _) => packed::<S, 2, 2, 1>(s, product),
-            (_, Form::Rows(rows), _) => in_rows::<S, 2, 1>(s, product, rows),
+            (32, OperandLayout::Direct(stride), 1) => direct::<S, 14, 1, 16, 2>(s, product, stride),
+            (32, OperandLayout::Direct(stride), 2) => direct::<S, 14, 2, 8, 2>(s, product, stride),
+            (32, OperandLayout::Direct(stride), 3..5) => direct::<S, 14, 4, 4, 2>(s, product, stride),
+            (32, OperandLayout::Direct(stride), 5..9) => direct::<S, 14, 8, 2, 2>(s, product, stride),
+            (32, OperandLayout::Direct(stride), _) => direct::<S, 14, 14, 2, 2>(s, product, stride),
+            (32, OperandLayout::Packed, 1) => packed::<S, 14, 1, 2>(s, product),
+            (32, OperandLayout::Packed, 2) => packed::<S, 14, 2, 2>(s, product),
+            (32, OperandLayout::Packed, 3..5) => packed::<S, 14, 4, 2>(s, product),
+            (32, OperandLayout::Packed, 5..9) => packed::<S, 14, 8, 2>(s, product),
+            (32, OperandLayout::Packed, _) => packed::<S, 14, 14, 2>(s, product),
+            (32, OperandLayout::Rows(rows), 1..5) => in_rows::<S, 4, 2>(s, product, rows),
+            (32, OperandLayout::Rows(rows), 5..9) => in_rows::<S, 8, 2>(s, product, rows),
+            (32, OperandLayout::Rows(rows), _) => in_rows::<S, 14, 2>(s, product, rows),
+            (8, OperandLayout::Direct(stride), 1) => direct::<S, 6, 1, 4, 1>(s, product, stride),
+            (8, OperandLayout::Direct(stride), 2) => direct::<S, 6, 2, 2, 1>(s, product, stride),
+            (8, OperandLayout::Direct(stride), 3..5) => direct::<S, 6, 4, 1, 1>(s, product, stride),
+            (8, OperandLayout::Direct(stride), _) => direct::<S, 6, 6, 1, 1>(s, product, stride),
+            (8, OperandLayout::Packed, 1) => packed::<S, 6, 1, 1>(s, product),
+            (8, OperandLayout::Packed, 2) => packed::<S, 6, 2, 1>(s, product),
+            (8, OperandLayout::Packed, 3..5) => packed::<S, 6, 4, 1>(s, product),
+            (8, OperandLayout::Packed, _) => packed::<S, 6, 6, 1>(s, product),
+            (8, OperandLayout::Rows(rows), 1..4) => in_rows::<S, 3, 1>(s, product, rows),
+            (8, OperandLayout::Rows(rows), _) => in_rows::<S, 6, 1>(s, product, rows),
+            (_, OperandLayout::Direct(stride), 1) => direct::<S, 2, 1, 2, 1>(s, product, stride),
+            (_, OperandLayout::Direct(stride), _) => direct::<S, 2, 2, 1, 1>(s, product, stride),
+            (_, OperandLayout::Packed, 1) => packed::<S, 2, 1, 1>(s, product),
+            (_, OperandLayout::Packed, _) => packed::<S, 2, 2, 1>(s, product),
+            (_, OperandLayout::Rows(rows), _) => in_rows::<S, 2, 1>(s, product, rows),
         }
     }
 }

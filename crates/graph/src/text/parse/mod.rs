@@ -14,7 +14,7 @@ use tensor::Bytes;
 use super::data::{self, Data};
 use super::lexer::{Lexer, Token, unexpected};
 use crate::ops::{Attributes, Constant, Weight};
-use crate::{Dim, Error, Graph, Module, Op, Type, Value};
+use crate::{DevicePlacementPolicy, Dim, Error, Graph, Module, Op, Type, Value};
 
 impl Module {
     /// The graphs of a text, one after another. Their types are checked; the rest is [`Graph::verify`]'s.
@@ -122,6 +122,9 @@ impl<'t> Parser<'t> {
             }
             self.input(&mut graph, &mut names)?;
         }
+        if self.token == Token::Word("device_placement") {
+            graph.set_device_placement(self.device_placement()?);
+        }
         self.symbol("{")?;
         while self.token != Token::Word("return") {
             self.node(&mut graph, &mut names, depth)?;
@@ -130,6 +133,17 @@ impl<'t> Parser<'t> {
         let outputs = self.values(&names, "}")?;
         graph.set_outputs(&outputs);
         Ok(graph)
+    }
+
+    fn device_placement(&mut self) -> Result<DevicePlacementPolicy, Error> {
+        self.word("device_placement")?;
+        self.symbol("=")?;
+        let line = self.line;
+        let name = self.word_or_text("a policy")?;
+        DevicePlacementPolicy::from_name(&name).ok_or_else(|| {
+            let message = format!("device_placement is {name}, expected ignore, warn or error");
+            Error::Parse { line, message }
+        })
     }
 
     fn input(&mut self, graph: &mut Graph, names: &mut HashMap<Name, Value>) -> Result<(), Error> {

@@ -191,10 +191,7 @@ impl Small {
                 let sums = self.sums(s, conv.geometry, x, row, &factors, channel.bias);
                 for (r, sum) in sums.into_iter().enumerate() {
                     let to = &mut out[(row + r) * width..][..width];
-                    // SAFETY: as many as sliced.
-                    unsafe {
-                        s.store_partial(to.as_mut_ptr(), s.max(s.splat(least(conv.activation)), sum), width)
-                    };
+                    s.store_slice(to, s.max(s.splat(least(conv.activation)), sum));
                 }
             }
             activate(conv.activation, out);
@@ -229,8 +226,7 @@ impl Small {
         let [_, lines, width] = geometry.from;
         let number = number.checked_sub(geometry.before[1]).filter(|&number| number < lines);
         let from = match number.map(|number| &x[number * width..][..width]) {
-            // SAFETY: as many values as sliced.
-            Some(from) => unsafe { s.load_partial(from.as_ptr(), width) },
+            Some(from) => s.load_slice(from),
             None => s.splat(0.0),
         };
         let [first, second, third] = &self.columns;
@@ -256,8 +252,7 @@ impl<S: Simd> Rows<'_, S> {
         let count = LANES.min(self.width - start);
         for (r, &sum) in sums.iter().enumerate() {
             let to = &mut out[r * self.width + start..][..count];
-            // SAFETY: as many as sliced.
-            unsafe { s.store_partial(to.as_mut_ptr(), s.max(self.least, sum), count) };
+            s.store_slice(to, s.max(self.least, sum));
         }
     }
 }
@@ -370,9 +365,7 @@ fn fill_side_by_side<S: Simd>(s: S, x: &[f32], before: usize, copy: &mut [f32]) 
     let mut to = before;
     while to + LANES <= copy.len() {
         let from = x.get(to - before..).unwrap_or_default();
-        let count = from.len().min(LANES);
-        // SAFETY: as many as sliced, and a vector of the copy is left.
-        unsafe { s.store(copy[to..].as_mut_ptr(), s.load_partial(from.as_ptr(), count)) };
+        s.store_slice(&mut copy[to..to + LANES], s.load_slice(from));
         to += LANES;
     }
 }
@@ -397,14 +390,11 @@ fn fill_in_halves<S: Simd>(s: S, x: &[f32], before: usize, shifted: &[u8; LANES]
 /// Sixteen elements, from one on, of a row behind some zeros, and zeros behind it.
 #[inline(always)]
 fn load_padded<S: Simd>(s: S, x: &[f32], start: usize, before: usize, shifted: &[u8; LANES]) -> S::F32 {
-    // SAFETY: no load reads more values than its slice has.
-    unsafe {
-        match start.checked_sub(before) {
-            // Nothing is loaded behind the row: memory may end there, and then even a load of no values is slow.
-            Some(start) if start >= x.len() => s.splat(0.0),
-            Some(start) => s.load_partial(x[start..].as_ptr(), LANES.min(x.len() - start)),
-            None => s.permute(s.load_partial(x.as_ptr(), x.len().min(LANES - before)), shifted),
-        }
+    match start.checked_sub(before) {
+        // Nothing is loaded behind the row: memory may end there, and then even a load of no values is slow.
+        Some(start) if start >= x.len() => s.splat(0.0),
+        Some(start) => s.load_slice(&x[start..]),
+        None => s.permute(s.load_slice(&x[..x.len().min(LANES - before)]), shifted),
     }
 }
 

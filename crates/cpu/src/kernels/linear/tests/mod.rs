@@ -53,11 +53,11 @@ fn weight(dtype: DType, rows: usize, columns: usize, seed: u64) -> Tensor {
 }
 
 /// The input as the form rounds it.
-fn rounded(form: Form, input: &[f32], columns: usize) -> Vec<f64> {
+fn rounded(form: InputFormat, input: &[f32], columns: usize) -> Vec<f64> {
     match form {
-        Form::F32 => input.iter().map(|&x| f64::from(x)).collect(),
-        Form::Bf16 => input.iter().map(|&x| bf16::from_f32(x).to_f64()).collect(),
-        Form::Int8 { .. } => {
+        InputFormat::F32 => input.iter().map(|&x| f64::from(x)).collect(),
+        InputFormat::Bf16 => input.iter().map(|&x| bf16::from_f32(x).to_f64()).collect(),
+        InputFormat::Int8 { .. } => {
             assert_eq!(columns % 32, 0);
             let block = |block: &[f32; 32]| {
                 let largest = block.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
