@@ -1,4 +1,4 @@
-//! The encoding of a model among the files of a repository: read from its files, or told by what is known without them.
+//! Finds the encodings of models: in their files or, before these are downloaded, from names, the hub and `config.json`.
 
 use weights::QuantizationConfig;
 
@@ -15,8 +15,7 @@ impl HuggingFaceRepo {
         models.iter_mut().try_for_each(|model| self.look_into(model))
     }
 
-    /// Adds the encoding of a model: read from its files or, where they are not here, from what is known without them.
-    /// Or why it has none.
+    /// Adds the encoding of a model, or why it has none. If its files are not on this machine, the encoding is guessed.
     pub(super) fn look_into(&self, model: &mut ModelFiles) -> Result<(), Error> {
         if model.problem.is_some() || model.encoding.is_some() {
             return Ok(());
@@ -48,8 +47,8 @@ impl HuggingFaceRepo {
     }
 }
 
-/// The encoding of files that are not here: what the hub says of safetensors, what the name of a GGUF file suggests,
-/// what `config.json` says of the rest.
+/// Guesses the encoding of files that are not on this machine: of safetensors from the hub's statistics, of GGUF files
+/// from the name, of all others from `config.json`.
 fn guess_encoding(
     online: &Online,
     format: WeightsFormat,

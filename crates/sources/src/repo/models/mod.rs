@@ -1,4 +1,4 @@
-//! Which files of a repository are its models: the one place that all questions about them go through.
+//! Decides which files of a repository are its models; every other module asks here.
 
 mod choose;
 mod encoding;
@@ -25,10 +25,11 @@ use crate::{Error, SupportedEncoding, WeightsFormat};
 /// Names of files by the format of their weights, in the order of preference.
 pub type FilesByFormat<Name> = IndexMap<WeightsFormat, Vec<Name>>;
 
-/// GGUF files that are no language models: encoders of images and sounds, and statistics for quantization.
-const NO_MODELS: [&str; 2] = ["mmproj", "imatrix"];
+/// How names of GGUF files begin that hold something else than a language model: encoders of images and sounds, and
+/// statistics for quantization.
+const OTHER_GGUF: [&str; 2] = ["mmproj", "imatrix"];
 
-/// The files of one model, and its encoding once they were looked into, if that runs.
+/// The files of one model, and, once they were looked into, its encoding or why it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelFiles {
     /// How they store weights.
@@ -329,7 +330,7 @@ fn is_weights(format: WeightsFormat, name: &str, in_folders: bool) -> bool {
     let (folder, base) = name.rsplit_once('/').unwrap_or(("", name));
     let is_checkpoint = folder.split('/').any(|part| part.starts_with("checkpoint-"));
     match format {
-        WeightsFormat::Gguf => !is_checkpoint && !NO_MODELS.iter().any(|start| base.starts_with(start)),
+        WeightsFormat::Gguf => !is_checkpoint && !OTHER_GGUF.iter().any(|start| base.starts_with(start)),
         _ => (folder.is_empty() || in_folders && !is_checkpoint) && !is_training_state(base),
     }
 }
