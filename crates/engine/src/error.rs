@@ -319,6 +319,10 @@ impl Error {
                 let message = format!("{message} (built at {location})");
                 Error::Compile { graph, message, location: Some(location) }
             }
+            Error::Placement { graph, op, device, reason, location: Some(location) } => {
+                let reason = format!("{reason} (built at {location})");
+                Error::Placement { graph, op, device, reason, location: Some(location) }
+            }
             other => other,
         }
     }

@@ -232,7 +232,7 @@ impl Placing<'_> {
         Ok(DeviceRef::Cpu)
     }
 
-    /// Says what the host computes although the graph puts it on a device, if the graph wants to be told.
+    /// Logs the ops that the graph puts on a device and the host computes, if the graph's policy is to warn.
     fn warn(&self) {
         if self.graph.device_placement() != DevicePlacementPolicy::Warn {
             return;

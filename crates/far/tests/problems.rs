@@ -122,7 +122,7 @@ fn what_a_graph_puts_on_a_device_is_an_order_if_its_policy_says_so() {
              error: put the op on cpu, or choose warn or ignore"
         );
     }
-    // What is written on the host may run there.
+    // The graph itself puts `neg` on the host, so that is no error.
     let (session, _) = self::session(FarDevice::new(0, cpu(), 1).unwrap().only(["linear", "softmax", "add"]));
     session.compile(&graph).unwrap();
 }

@@ -252,15 +252,14 @@ impl Model {
     fn lock_inputs(&self, inputs: &[Buffer]) -> Result<Vec<Guard>, Error> {
         let inputs = inputs.iter().zip(&self.program().root.inputs).enumerate();
         let guards = inputs.map(|(position, (buffer, input))| {
-            let (model, name, device) = (self.name().to_string(), input.name.clone(), input.ty.device);
-            if device_ref(buffer.device()) != device {
-                let place = buffer.device();
+            let (name, device, place) = (&input.name, input.ty.device, buffer.device());
+            if device_ref(place) != device {
                 let message =
                     format!("input {position} '{name}' is on {place}, expected {device}: copy it with `to`");
-                return Err(Error::Arguments { model, message });
+                return Err(Error::Arguments { model: self.name().to_string(), message });
             }
             let guard = Guard::lock(buffer, device, input.written);
-            guard.map_err(|message| Error::Input { position, name, message })
+            guard.map_err(|message| Error::Input { position, name: name.clone(), message })
         });
         guards.collect()
     }
