@@ -15,7 +15,7 @@ pub(crate) enum Companions {
     All,
     /// Only the sampling defaults: GGUF files contain the rest.
     Settings,
-    /// Only the later stages of a model, which say what it is for.
+    /// Only the configurations of a model's later stages: `modules.json`, and those in folders such as `1_Pooling`.
     Modules,
 }
 
@@ -39,7 +39,7 @@ impl Companions {
     }
 }
 
-/// Whether a file is read next to GGUF files, which contain configuration and tokenizer.
+/// Whether a file next to GGUF files is read. They contain configuration and tokenizer, so few others are.
 pub fn is_settings(name: &str) -> bool {
     [CONFIG, "generation_config.json"].contains(&name)
 }

@@ -112,8 +112,8 @@ enum Choice {
     Several(Vec<String>),
 }
 
-/// The one model of a format among the names in a folder: the file with the default name, an index, or whatever single
-/// file or set of shards there is. A set that lacks shards is completed with their names, so that opening it names the
+/// Chooses the model of a format among the names in a folder: the file with the default name, else an index, else the only
+/// file or set of shards. A set that lacks shards is completed with their names, so that opening it names the
 /// one that is missing.
 fn choose(format: Format, names: &[String]) -> Choice {
     let is_weights = |name: &&String| Format::from_name(name) == Some(format) && !is_training_state(name);

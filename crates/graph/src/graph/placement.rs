@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Graph;
 
-/// What is done about ops on a device that only the host can compute. The host computes them, unless it is an error.
+/// What compiling does about ops that a graph puts on a device and only the host can compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DevicePlacementPolicy {
     /// Nothing.

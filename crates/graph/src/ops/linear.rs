@@ -54,7 +54,7 @@ impl Linear {
         weights.saturating_add(1 + usize::from(self.norm.is_some()) + usize::from(self.residual))
     }
 
-    /// What names of kernels say of a layer with weights of these dtypes, such as `q4_k`, `norm` and `silu`.
+    /// The parts of a kernel's name that describe a layer with weights of these dtypes, such as `q4_k`, `norm` and `silu`.
     pub fn label(&self, dtypes: &[DType]) -> Vec<String> {
         let dtypes: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
         let mut parts = vec![dtypes.join("+")];

@@ -34,7 +34,7 @@ pub trait VectorModel: Send + Sync + Sized + 'static {
     type Text: Send + Sync + Unpin + 'static;
     /// How a request's vectors are made, as far as it says.
     type Parameters: Default;
-    /// The parameters with every choice made.
+    /// The parameters of a request, with defaults in place of those that it leaves out.
     type Settings: Send + Sync + 'static;
     /// A vector, and what it is of.
     type Output;

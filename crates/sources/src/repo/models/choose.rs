@@ -233,8 +233,8 @@ fn has_default_name(model: &ModelFiles) -> bool {
     model.files[0].eq_ignore_ascii_case(Format::from(model.format).default_name())
 }
 
-/// Whether a model is the next best by its name: shards of the default name, or the middle one of the mixtures that an
-/// encoding has in GGUF files (`q4_k_s`, `q4_k_m`, `q4_k_l`).
+/// Whether a model is preferred where none has the default name: it has shards of that name or, among GGUF files, the medium
+/// mix of an encoding (`q4_k_m`, not `q4_k_s` or `q4_k_l`).
 fn is_nearly_default(model: &ModelFiles) -> bool {
     let (name, format) = (model.files[0].to_ascii_lowercase(), Format::from(model.format));
     if format == Format::Gguf {
